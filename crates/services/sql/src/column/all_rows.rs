@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray};
 use datafusion::arrow::compute::filter;
 use store::Direction;
 use store::cache::Hint;
@@ -117,19 +117,19 @@ impl<'a> AddressedRows<'a> {
     }
 }
 
-/// The row at an address, with all columns; `None` if it is deleted.
+/// The values of some columns in the row at an address; `None` if it is deleted. They keep the vector in which they lie.
 pub(crate) fn row_at(
     shared: Arc<RowGroupCache>,
     view: &View,
     table: &Table,
     address: &[u8],
-) -> Result<Option<RecordBatch>, SqlError> {
+    columns: &[usize],
+) -> Result<Option<Vec<ArrayRef>>, SqlError> {
     let Some(trees) = Trees::find(view, table.storage)? else { return Ok(None) };
     if view.get(trees.deleted, &Address::decode(address)?.key())?.is_some() {
         return Ok(None);
     }
-    let mut rows = AddressedRows::new(shared, view.clone(), table, (0..table.columns.len()).collect());
+    let mut rows = AddressedRows::new(shared, view.clone(), table, columns.to_vec());
     let (columns, at) = rows.get(address)?;
-    let columns = columns.iter().map(|column| column.slice(at, 1)).collect();
-    Ok(Some(RecordBatch::try_new(table.schema.clone(), columns)?))
+    Ok(Some(columns.iter().map(|column| column.slice(at, 1)).collect()))
 }

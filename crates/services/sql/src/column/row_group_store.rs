@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -112,8 +112,14 @@ impl ColumnStore for RowGroupStore {
         Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
     }
 
-    fn row_at(&self, view: &View, table: &Table, address: &[u8]) -> Result<Option<RecordBatch>, SqlError> {
-        row_at(self.shared(table.storage), view, table, address)
+    fn row_at(
+        &self,
+        view: &View,
+        table: &Table,
+        address: &[u8],
+        columns: &[usize],
+    ) -> Result<Option<Vec<ArrayRef>>, SqlError> {
+        row_at(self.shared(table.storage), view, table, address, columns)
     }
 
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError> {

@@ -140,13 +140,13 @@ impl Catalog {
         })
     }
 
-    /// Whether a name of a schema is taken: by an object or by an index.
+    /// Whether a name of a schema is taken: by an object or by an index, also that of a primary key.
     pub(crate) fn is_taken(&self, schema: &str, name: &str) -> bool {
-        self.get(schema, name).is_some() || self.index(schema, name).is_some()
+        self.get(schema, name).is_some() || self.index(schema, name).is_some() || self.is_key(schema, name)
     }
 
     /// Whether it is the name of a primary key in a schema, and so of its index.
-    pub(crate) fn is_key(&self, schema: &str, name: &str) -> bool {
+    fn is_key(&self, schema: &str, name: &str) -> bool {
         let entries = self.schemas.get(schema).into_iter().flat_map(BTreeMap::values);
         let is_it =
             |entry: &Entry| matches!(entry, Entry::Table(table) if !table.key.is_empty() && table.key_name == name);

@@ -7,6 +7,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -45,8 +46,14 @@ pub trait ColumnStore: Send + Sync + Debug {
     /// that does not exist must be fast.
     fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
 
-    /// The row at an address, with all columns; `None` if it is deleted.
-    fn row_at(&self, view: &View, table: &Table, address: &[u8]) -> Result<Option<RecordBatch>, SqlError>;
+    /// The values of some columns in the row at an address; `None` if it is deleted.
+    fn row_at(
+        &self,
+        view: &View,
+        table: &Table,
+        address: &[u8],
+        columns: &[usize],
+    ) -> Result<Option<Vec<ArrayRef>>, SqlError>;
 
     /// The key that changes when the row at an address does, and its tree.
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError>;

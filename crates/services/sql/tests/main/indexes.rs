@@ -288,6 +288,36 @@ async fn indexes_are_made_for_rows_that_are_there_and_dropped_by_name() {
 }
 
 #[tokio::test]
+async fn the_name_of_a_primary_key_is_taken_for_whatever_is_made_or_renamed() {
+    let mut session = session();
+    check(
+        &mut session,
+        &[
+            ("create table a (x int constraint k primary key); create table c (x int)", "CREATE TABLE\nCREATE TABLE"),
+            ("create table k (x int)", "error 42P07: relation \"k\" already exists"),
+            ("create table if not exists k (x int)", "CREATE TABLE"),
+            ("create view k as select 1", "error 42P07"),
+            ("create or replace view k as select 1", "error 42809"),
+            ("create sequence k", "error 42P07"),
+            ("create index k on c (x)", "error 42P07"),
+            ("create index if not exists k on c (x)", "CREATE INDEX"),
+            ("alter table c rename to k", "error 42P07"),
+            ("create table e (x int constraint k primary key)", "error 42P07"),
+            ("create table e (x int constraint e primary key)", "error 42P07"),
+            ("alter table c add constraint k primary key (x)", "error 42P07"),
+            ("create index b_pkey on c (x); create index c_pkey on c (x)", "CREATE INDEX\nCREATE INDEX"),
+            ("create table b (x int primary key); insert into b values (1)", "CREATE TABLE\nINSERT 0 1"),
+            ("insert into b values (1)", "error 23505: duplicate key value violates unique constraint \"b_pkey1\""),
+            ("alter table c add primary key (x); insert into c values (1)", "ALTER TABLE\nINSERT 0 1"),
+            ("insert into c values (1)", "error 23505: duplicate key value violates unique constraint \"c_pkey1\""),
+            ("alter index b_pkey1 rename to k", "error 42P07"),
+            ("alter index k rename to old_k; create table k (x int)", "ALTER INDEX\nCREATE TABLE"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn what_indexes_cannot_do_is_refused_by_name() {
     let mut session = session();
     run(&mut session, "create table t (a int, d date, i interval, j json)").await;

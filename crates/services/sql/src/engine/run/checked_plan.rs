@@ -72,6 +72,10 @@ pub(crate) fn checked(
             Some(barrier) => barrier.with_inner(checked(barrier.inner().clone(), context, limits)?),
             None => plan,
         };
+        let plan = match plan.downcast_ref::<IndexScan>() {
+            Some(scan) => Arc::new(scan.within(limits.clone())) as Arc<dyn ExecutionPlan>,
+            None => plan,
+        };
         let plan = with_checked_values(plan, limits)?;
         let plan = with_checked_filter(&plan, limits)?.unwrap_or(plan);
         let plan = window_values::with_accounted_functions(plan, limits.account())?;

@@ -11,6 +11,7 @@ use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::limits::memory_budget::Account;
 use crate::engine::limits::memory_budget::OUT_OF_MEMORY;
+use crate::table::index_scan::ReadLimits;
 
 /// How long the plan waits for room while the reader works on a batch: longer than a slow disk needs to write a spilled transaction.
 const BUSY_READER_WAIT: Duration = Duration::from_secs(5);
@@ -86,5 +87,12 @@ impl QueryLimits {
             return Err(SqlError::Cancelled);
         }
         self.running.check()
+    }
+}
+
+impl ReadLimits for QueryLimits {
+    fn may_hold(&self, bytes: usize) -> Result<(), SqlError> {
+        self.check()?;
+        self.check_room(bytes)
     }
 }

@@ -15,7 +15,7 @@ use super::changed_table::column_position;
 use super::column_defaults;
 use super::column_definitions::{self, ReadColumn, check_names};
 use super::indexes::{self, NewIndex};
-use super::new_object::done;
+use super::new_object::{done, taken};
 use super::{check_constraints, primary_keys, sequences, table_rewrite};
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
@@ -112,7 +112,7 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
         AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
             let (_, name) = resolve(name)?;
             if session.shared.catalog().is_taken(&table.schema_name, &name) {
-                return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
+                return Err(taken(&name));
             }
             if let Some(access) = session.access() {
                 access.make_in(&table.schema_name)?;

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::changed_table;
 use super::indexes::NewIndex;
+use super::new_object;
 use super::sequences::{self, NewSequence};
 use crate::SqlError;
 use crate::engine::Session;
@@ -36,7 +37,11 @@ pub(crate) struct ReadTable {
 }
 
 /// Reads the columns and constraints of CREATE TABLE. Errors: those of its parts.
-pub(crate) async fn read_columns(session: &Session, create: &CreateTable, name: &str) -> Result<ReadTable, SqlError> {
+pub(crate) async fn read_columns(
+    session: &Session,
+    create: &CreateTable,
+    (schema, name): (&str, &str),
+) -> Result<ReadTable, SqlError> {
     let (mut columns, mut sequences, mut checks, mut uniques) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut key: Option<(Vec<String>, Option<String>)> = None;
     for definition in &create.columns {
@@ -90,7 +95,7 @@ pub(crate) async fn read_columns(session: &Session, create: &CreateTable, name: 
     }
     let key_name = match positions.is_empty() {
         true => String::new(),
-        false => key_name.unwrap_or_else(|| format!("{name}_pkey")),
+        false => new_object::key_name(session, (schema, name), key_name)?,
     };
     Ok(ReadTable { columns, key: positions, key_name, sequences, checks, uniques })
 }

@@ -47,7 +47,7 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
             let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, SqlError>>()?;
             ReadTable { columns, ..ReadTable::default() }
         }
-        None => column_definitions::read_columns(session, create, &name).await?,
+        None => column_definitions::read_columns(session, create, (&schema, &name)).await?,
     };
     check_names(&read.columns)?;
     let asked = std::mem::take(&mut read.sequences);
@@ -97,7 +97,12 @@ async fn make_table(
     check_constraints::add(session, &mut table, &checks).await?;
     indexes::declare(session, &mut table, uniques)?;
     let (tree, transaction) = (session.engine.catalog, session.changing("CREATE TABLE")?);
-    transaction.with(|transaction| catalog::put_table(transaction, tree, &table))?;
+    transaction.with(|transaction| {
+        if !table.key.is_empty() {
+            catalog::take_name(transaction, tree, &table.schema_name, &table.key_name);
+        }
+        catalog::put_table(transaction, tree, &table)
+    })?;
     created(session, "CREATE TABLE", table_object(&table.schema_name, &table.name))?;
     Ok(Arc::new(table))
 }

@@ -82,8 +82,9 @@ pub(crate) async fn create_view(session: &mut Session, create: &CreateView) -> R
         access.own("view", &schema, &name)?;
     }
     match session.shared.catalog().get(&schema, &name) {
-        None | Some(Entry::View(_)) => {}
-        Some(_) => return Err(SqlError::statement("42809", format!("\"{name}\" is not a view"))),
+        Some(Entry::View(_)) => {}
+        None if !session.shared.catalog().is_taken(&schema, &name) => {}
+        _ => return Err(SqlError::statement("42809", format!("\"{name}\" is not a view"))),
     }
     let query = Statement::Query(create.query.clone());
     let plan = prepared::plan_query(&session.context, &query).await?;

@@ -16,7 +16,7 @@ use node::identity::Action;
 use store::Transaction;
 
 use super::changed_table;
-use super::new_object::done;
+use super::new_object::{done, taken};
 use crate::SqlError;
 use crate::column::index_entries;
 use crate::engine::parse::ast::{folded, resolve};
@@ -185,7 +185,7 @@ fn free_name(session: &Session, table: &Table, new: &NewIndex) -> Result<String,
     let is_taken = |name: &str| {
         let is_own = name == table.name || name == table.key_name;
         let is_index = table.indexes.iter().any(|index| index.name == name);
-        is_own || is_index || catalog.is_taken(schema, name) || catalog.is_key(schema, name)
+        is_own || is_index || catalog.is_taken(schema, name)
     };
     match &new.name {
         Some(name) if is_taken(name) => Err(taken(name)),
@@ -202,10 +202,6 @@ fn free_name(session: &Session, table: &Table, new: &NewIndex) -> Result<String,
             Ok(names.find(|name| !is_taken(name) && !is_constraint(name)).unwrap_or_default())
         }
     }
-}
-
-fn taken(name: &str) -> SqlError {
-    SqlError::statement("42P07", format!("relation \"{name}\" already exists"))
 }
 
 fn make_tree(session: &mut Session, what: &str, index: &mut Index) -> Result<(), SqlError> {

@@ -28,7 +28,32 @@ pub(crate) fn free(
         None => Err(SqlError::statement("3F000", format!("schema \"{schema}\" does not exist"))),
         Some(_) if !catalog.is_taken(&schema, &name) => Ok(Some((schema, name))),
         Some(_) if may_exist => Ok(None),
-        Some(_) => Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists"))),
+        Some(_) => Err(taken(&name)),
+    }
+}
+
+/// The error that a name is that of another object.
+pub(crate) fn taken(name: &str) -> SqlError {
+    SqlError::statement("42P07", format!("relation \"{name}\" already exists"))
+}
+
+/// The name of a table's new primary key, and so of its index: as given, or as PostgreSQL chooses it. Errors: 42P07.
+pub(crate) fn key_name(
+    session: &Session,
+    (schema, table): (&str, &str),
+    given: Option<String>,
+) -> Result<String, SqlError> {
+    let catalog = session.shared.catalog();
+    let is_taken = |name: &str| name == table || catalog.is_taken(schema, name);
+    match given {
+        Some(name) if is_taken(&name) => Err(taken(&name)),
+        Some(name) => Ok(name),
+        None => {
+            let plain = format!("{table}_pkey");
+            let numbered = (1u32..).map(|number| format!("{plain}{number}"));
+            let mut names = std::iter::once(plain.clone()).chain(numbered);
+            Ok(names.find(|name| !is_taken(name)).unwrap_or_default())
+        }
     }
 }
 

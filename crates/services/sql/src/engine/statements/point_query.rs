@@ -216,7 +216,9 @@ pub(crate) fn find_indexed(
         _ if !table.key.is_empty() => find(session, view, table, &reference)?,
         Some(&ROW_TAG) => find(session, view, table, &reference[1..])?,
         _ => {
-            let row = session.engine.columns.row_at(view, table, &reference)?;
+            let all: Vec<usize> = (0..table.columns.len()).collect();
+            let columns = session.engine.columns.row_at(view, table, &reference, &all)?;
+            let row = columns.map(|columns| RecordBatch::try_new(table.schema.clone(), columns)).transpose()?;
             row.map(|row| FoundRow { address: reference.to_vec(), row })
         }
     };

@@ -4,23 +4,23 @@
 use datafusion::sql::sqlparser::ast::{Expr, Ident, PrimaryKeyConstraint, SelectItem};
 
 use super::changed_table::column_position;
-use super::table_rewrite;
+use super::{new_object, table_rewrite};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, folded};
 use crate::table::key::is_key_type;
-use crate::table::{Column, Table};
+use crate::table::{Column, Table, catalog};
 
 /// Gives a table a primary key of these columns, which have no NULL.
 ///
-/// Errors: 42710; 23505 for the rows that there are.
+/// Errors: 42710, 42P07; 23505 for the rows that there are.
 pub(crate) async fn add(
     session: &mut Session,
     table: &mut Table,
     constraint: &PrimaryKeyConstraint,
     key: Vec<usize>,
 ) -> Result<(), SqlError> {
-    let name = constraint.name.as_ref().map_or_else(|| format!("{}_pkey", table.name), folded);
+    let name = new_object::key_name(session, (&table.schema_name, &table.name), constraint.name.as_ref().map(folded))?;
     if table.checks.iter().any(|check| check.name == name) {
         let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
         return Err(SqlError::statement("42710", message));
@@ -43,6 +43,11 @@ pub(crate) async fn add(
         transaction.locks_rows = true;
     }
     written.map_err(|error| of_old_rows(error, table))?;
+    let tree = session.engine.catalog;
+    session.changing("ALTER TABLE")?.with(|transaction| {
+        catalog::take_name(transaction, tree, &table.schema_name, &table.key_name);
+        Ok(())
+    })?;
     table_rewrite::store(session, table)
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn name_sequences(
         let Some(NewSequence { options, identity }) = new else { continue };
         let plain = format!("{table}_{}_seq", columns[at].name);
         let is_free = |name: &String| {
-            name != table && catalog.get(schema, name).is_none() && made.iter().all(|(_, other)| other.name != *name)
+            name != table && !catalog.is_taken(schema, name) && made.iter().all(|(_, other)| other.name != *name)
         };
         let numbered = (1u32..).map(|number| format!("{plain}{number}"));
         let name = std::iter::once(plain.clone()).chain(numbered).find(is_free).unwrap_or_default();
