@@ -275,5 +275,9 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         assert_eq!(parse(&deep).and_then(|deep| decode(&encode(&deep)?)?.text()).expect("as deep as may be"), deep);
         assert_eq!(parse(&" ".repeat(BYTES_MAX + 1)).expect_err("long").code(), "54000");
+        // Few bytes, many digits: it is refused before all of them are made.
+        let numbers = |count: usize| parse(&format!("[{}0]", "1e999,".repeat(count)));
+        numbers(4000).expect("four megabytes");
+        assert_eq!(numbers(4200).expect_err("more").code(), "54000");
     }
 }
