@@ -19,7 +19,7 @@ mod parse;
 pub(crate) use edit::{
     concatenated, contains, has_key, key_finder, set_path, without_key, without_nulls, without_path, without_place,
 };
-pub(crate) use layout::{compared, decode, encode};
+pub(crate) use layout::{compared, decode, encode, written_at_most};
 pub(crate) use parse::{is_number, number, parse};
 
 use crate::SqlError;
@@ -119,20 +119,22 @@ impl Document {
 
     /// Whether its text has at most [`BYTES_MAX`] bytes, if no letter is written as an escape.
     fn fits(&self) -> bool {
-        fn left(document: &Document, room: usize) -> Option<usize> {
-            match document {
-                Document::Null | Document::Boolean(_) => room.checked_sub(5),
-                Document::Number(number) => room.checked_sub(number.len()),
-                Document::Text(text) => room.checked_sub(text.len() + 2),
-                Document::Array(elements) => {
-                    elements.iter().try_fold(room.checked_sub(2)?, |room, element| left(element, room.checked_sub(2)?))
-                }
-                Document::Object(members) => members
-                    .iter()
-                    .try_fold(room.checked_sub(2)?, |room, (key, value)| left(value, room.checked_sub(key.len() + 6)?)),
+        self.room_left(BYTES_MAX).is_some()
+    }
+
+    /// What is left of some room behind its text, if no letter is written as an escape; `None` if it does not fit.
+    pub(crate) fn room_left(&self, room: usize) -> Option<usize> {
+        match self {
+            Document::Null | Document::Boolean(_) => room.checked_sub(5),
+            Document::Number(number) => room.checked_sub(number.len()),
+            Document::Text(text) => room.checked_sub(text.len() + 2),
+            Document::Array(elements) => {
+                elements.iter().try_fold(room.checked_sub(2)?, |room, element| element.room_left(room.checked_sub(2)?))
             }
+            Document::Object(members) => members
+                .iter()
+                .try_fold(room.checked_sub(2)?, |room, (key, value)| value.room_left(room.checked_sub(key.len() + 6)?)),
         }
-        left(self, BYTES_MAX).is_some()
     }
 
     /// The document as PostgreSQL writes it. Errors: 54000.
@@ -275,5 +277,9 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         assert_eq!(parse(&deep).and_then(|deep| decode(&encode(&deep)?)?.text()).expect("as deep as may be"), deep);
         assert_eq!(parse(&" ".repeat(BYTES_MAX + 1)).expect_err("long").code(), "54000");
+        // Few bytes, many digits: it is refused before all of them are made.
+        let numbers = |count: usize| parse(&format!("[{}0]", "1e999,".repeat(count)));
+        numbers(4000).expect("four megabytes");
+        assert_eq!(numbers(4200).expect_err("more").code(), "54000");
     }
 }

@@ -10,6 +10,8 @@
 //! one row's value, the statement ends with 53200. The optimizer's rules evaluate constants: they leave large values to
 //! the query, which makes them once for a batch.
 //!
+//! A document of a few kilobytes may have megabytes of text (`1e999`): how long its text is follows from its bytes, which are read for that.
+//!
 //! All other functions make no more than their arguments take, once a value that all rows share was copied for each of
 //! them. The session's account bounds small excesses, between two batches. Where no function would request memory,
 //! [`LARGE`] is put around a value that all rows may share: branches of CASE, columns, arguments of aggregates.
@@ -39,12 +41,14 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::cancellable_rules;
-use super::memory_budget::Account;
+use super::memory_budget::{Account, OUT_OF_MEMORY};
 use super::value_lengths::{is_long, lengths};
 use super::window_values::aggregates;
 use crate::SqlError;
 use crate::engine::semantics::pg_function::PgFunction;
 use crate::engine::semantics::text_functions::format_sizes;
+use crate::table::types::JSONB;
+use crate::text::jsonb;
 
 /// A function that returns its argument, and requests memory for its copies.
 const LARGE: &str = "large";
@@ -60,6 +64,9 @@ const BUILDER: u128 = 2;
 
 /// Most steps for one row, of a function whose steps exceed the number of characters: about a second's.
 const STEPS_MAX: u128 = 1 << 29;
+
+/// Most bytes of texts that are made of documents at a time: Arrow's texts have no more in one column of a batch.
+const DOCUMENTS_MAX: u128 = i32::MAX as u128;
 
 /// The largest number of bytes that a function makes of a row of arguments.
 type Bound = fn(&Row<'_>) -> u128;
@@ -96,6 +103,9 @@ fn bound(name: &str) -> Option<Bound> {
         "translate" | "encode" | "upper" | "lower" | "initcap" | "reverse" | "quote_literal" | "quote_ident"
         | "quote_nullable" => |row| 4 * row.bytes(0),
         "string_to_array" | "regexp_split_to_array" => |row| 24 * row.bytes(0),
+        // All parts of a document are in memory when it is made of them.
+        "jsonb_of_list" => |row| 4 * row.bytes(0),
+        "jsonb_of_pairs" => |row| 8 * row.bytes(0),
         "array_to_string" => |row| row.bytes(0) * (1 + row.bytes(1)),
         "array_repeat" => |row| row.bytes(0).max(8) * row.count(1),
         "array_resize" => |row| row.bytes(0) + row.bytes(2).max(8) * row.count(1),
@@ -105,6 +115,39 @@ fn bound(name: &str) -> Option<Bound> {
         },
         _ => return None,
     })
+}
+
+/// Whether a function makes text of a document.
+fn writes_documents(name: &str) -> bool {
+    let of_parts = matches!(name, "json_get_text" | "json_extract_path_text" | "jsonb_extract_path_text");
+    of_parts || matches!(name, "text_of" | "jsonb_pretty")
+}
+
+/// Whether a call's first argument is a document.
+fn is_of_document(args: &ScalarFunctionArgs) -> bool {
+    args.args.first().is_some_and(|value| value.data_type() == JSONB)
+}
+
+/// The most bytes of the text of each row's document, or of one if all rows share it.
+fn written(args: &ScalarFunctionArgs, is_pretty: bool) -> DfResult<Vec<u128>> {
+    let most = |bytes: Option<&[u8]>| -> u128 {
+        // Of damaged bytes no text is made.
+        bytes.map_or(0, |bytes| jsonb::written_at_most(bytes, is_pretty).unwrap_or(0) as u128)
+    };
+    Ok(match args.args.first() {
+        Some(ColumnarValue::Array(array)) => array.as_binary_view().iter().map(most).collect(),
+        Some(ColumnarValue::Scalar(value)) => {
+            let one = value.to_array()?;
+            let rows = if are_shared(args) { 1 } else { args.number_rows };
+            vec![most(one.as_binary_view().iter().next().flatten()); rows]
+        }
+        None => Vec::new(),
+    })
+}
+
+/// Whether all rows share all arguments.
+fn are_shared(args: &ScalarFunctionArgs) -> bool {
+    args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)))
 }
 
 /// The steps of a function whose steps exceed the number of characters; `None` for others.
@@ -305,7 +348,11 @@ fn is_bounded(call: &ScalarFunction, schema: &DFSchema) -> bool {
         Expr::Literal(value, _) => value.size() as u128 > CONSTANT_BYTES,
         arg => arg.get_type(schema).is_ok_and(|kind| is_long(&kind)),
     };
-    bound(call.func.name()).or(steps(call.func.name())).is_some() || call.args.iter().any(is_long)
+    let is_document = |arg: &Expr| arg.get_type(schema).is_ok_and(|kind| kind == JSONB);
+    let name = call.func.name();
+    bound(name).or(steps(name)).is_some()
+        || writes_documents(name) && call.args.first().is_some_and(is_document)
+        || call.args.iter().any(is_long)
 }
 
 /// Whether `left || right` joins texts of one type: no lists, and no parameter whose type is not known yet.
@@ -374,7 +421,7 @@ impl BoundedFunction {
     fn make(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
         let bytes = self.bytes(&args)?;
         let all = bytes.iter().copied().fold(0, u128::saturating_add);
-        let is_shared = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let is_shared = are_shared(&args);
         if is_shared && cancellable_rules::are_applied() && all > CONSTANT_BYTES {
             self.account.check_room(BUILDER * all)?;
             return Err(SqlError::unsupported("a large constant while a query is planned").into());
@@ -383,6 +430,10 @@ impl BoundedFunction {
         let all = if is_shared { all.saturating_mul(args.number_rows as u128) } else { all };
         if all <= SMALL_BYTES {
             return self.inner.invoke_with_args(args);
+        }
+        if !is_shared && all > DOCUMENTS_MAX && writes_documents(self.inner.name()) && is_of_document(&args) {
+            let detail = format!("The texts of documents of one batch have {all} bytes, and may have {DOCUMENTS_MAX}.");
+            return Err(SqlError::statement(OUT_OF_MEMORY, "out of memory").with_detail(detail).into());
         }
         match self.account.reserve(all.saturating_mul(BUILDER)) {
             Ok(_room) => self.inner.invoke_with_args(args),
@@ -395,6 +446,9 @@ impl BoundedFunction {
     /// Errors: 54000 for too many steps.
     fn bytes(&self, args: &ScalarFunctionArgs) -> DfResult<Vec<u128>> {
         let name = self.inner.name();
+        if writes_documents(name) && is_of_document(args) {
+            return written(args, name == "jsonb_pretty");
+        }
         let (bound, steps) = (bound(name), steps(name));
         if bound.or(steps).is_none() && taken(args) <= SMALL_BYTES {
             return Ok(Vec::new());

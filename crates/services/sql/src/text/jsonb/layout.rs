@@ -145,6 +145,26 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Document, SqlError> {
     Ok(document)
 }
 
+/// The most bytes that a document takes as text, or with a line for each part; it is not made for that. Errors: damaged.
+pub(crate) fn written_at_most(bytes: &[u8], is_pretty: bool) -> Result<usize, SqlError> {
+    let (_, rest) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    let mut decoder = Decoder { bytes: rest, numbers: 0 };
+    let written = decoder.written(0, is_pretty)?;
+    let zeros = decoder.bytes.chunks_exact(2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    // There may be a point in front of them.
+    Ok(written + zeros.map(|zeros| zeros.min(super::DIGITS_MAX) + 1).sum::<usize>())
+}
+
+/// The bytes of a text in quotes, with escapes.
+fn escaped(text: &[u8]) -> usize {
+    let each = text.iter().map(|byte| match byte {
+        b'"' | b'\\' => 2_usize,
+        control if *control < b' ' => 6,
+        _ => 1,
+    });
+    2 + each.sum::<usize>()
+}
+
 /// Adds zeros to the ends of numbers.
 fn show_zeros(document: &mut Document, zeros: &mut impl Iterator<Item = u16>) {
     match document {
@@ -225,6 +245,45 @@ impl<'a> Decoder<'a> {
             }
             _ => return Err(damaged("it has a part of an unknown kind")),
         })
+    }
+
+    /// The most bytes that a value takes as text, without zeros at the ends of its numbers.
+    fn written(&mut self, depth: usize, is_pretty: bool) -> Result<usize, SqlError> {
+        let line = |depth: usize| if is_pretty { 1 + super::INDENT * depth } else { 0 };
+        Ok(match self.byte()? {
+            NULL | FALSE | TRUE => 5,
+            STRING => escaped(self.until(0)?),
+            NUMBER => {
+                self.numbers += 1;
+                self.number_written()?
+            }
+            ARRAY | OBJECT if depth == DEPTH_MAX => return Err(damaged("it is too deep")),
+            kind @ (ARRAY | OBJECT) => {
+                let mut written = 2 + line(depth);
+                for _ in 0..self.count()? {
+                    if kind == OBJECT {
+                        written += escaped(self.until(0)?) + 2;
+                    }
+                    written += 2 + line(depth + 1) + self.written(depth + 1, is_pretty)?;
+                }
+                written
+            }
+            _ => return Err(damaged("it has a part of an unknown kind")),
+        })
+    }
+
+    fn number_written(&mut self) -> Result<usize, SqlError> {
+        let flip = match self.byte()? {
+            ZERO => return Ok(1),
+            POSITIVE => 0,
+            _ => 0xFF,
+        };
+        let place = self.take(2)?;
+        let point = (u16::from_be_bytes([place[0] ^ flip, place[1] ^ flip]) ^ 1 << 15) as i16;
+        let digits = self.until(flip)?.len();
+        let far = usize::from(point.unsigned_abs());
+        // A sign and a point, and in front of a point at the begin a zero.
+        Ok(if point <= 0 { 3 + far + digits } else { 2 + far.max(digits) })
     }
 
     fn number(&mut self) -> Result<String, SqlError> {
@@ -330,6 +389,26 @@ mod tests {
     }
 
     #[test]
+    fn a_document_is_known_to_take_as_many_bytes_as_it_is_written_with() {
+        for text in [
+            "null",
+            "[]",
+            "{}",
+            "[1e999, -1e-900, 0, -12.50, 0.000, 1e3]",
+            "{\"a\\n\\u0001\": [\"\\\"\\\\\", true, [[{}]]], \"b\": {\"c\": false}}",
+            "[[[[[[[[[[1, 2], 3]]]]]]]]]",
+        ] {
+            let document = parse(text).expect(text);
+            let bytes = encode(&document).expect(text);
+            for (is_pretty, written) in [(false, document.text()), (true, document.pretty())] {
+                let written = written.expect(text).len();
+                let most = written_at_most(&bytes, is_pretty).expect(text);
+                assert!(written <= most && most <= 2 * written + 8, "{text} takes {written}, at most {most}");
+            }
+        }
+    }
+
+    #[test]
     fn any_bytes_are_a_document_or_an_error() {
         let seed = std::process::id().into();
         println!("seed {seed}");
@@ -345,6 +424,7 @@ mod tests {
                 let _ = document.text();
             }
             let _ = compared(&bad);
+            let _ = written_at_most(&bad, true);
         }
     }
 }

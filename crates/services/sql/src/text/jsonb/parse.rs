@@ -9,7 +9,7 @@ pub(crate) fn parse(text: &str) -> Result<Document, SqlError> {
     if text.len() > BYTES_MAX {
         return Err(too_large());
     }
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader { text, at: 0, room: BYTES_MAX };
     let document = reader.value(0)?;
     reader.blanks();
     match reader.at == text.len() {
@@ -21,11 +21,19 @@ pub(crate) fn parse(text: &str) -> Result<Document, SqlError> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// Bytes that texts and numbers may still take when they are written: `1e999` takes a thousand.
+    room: usize,
 }
 
 impl Reader<'_> {
     fn next(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Counts the bytes of a part as it is written. Errors: 54000.
+    fn count(&mut self, bytes: usize) -> Result<(), SqlError> {
+        self.room = self.room.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
     }
 
     fn blanks(&mut self) {
@@ -148,6 +156,7 @@ impl Reader<'_> {
                 .with_detail("\\u0000 cannot be converted to text."));
         }
         self.at = end + 1;
+        self.count(text.len() + 2)?;
         Ok(text)
     }
 
@@ -183,14 +192,18 @@ impl Reader<'_> {
         if self.text[self.at..].starts_with(|letter: char| letter.is_alphanumeric()) {
             return Err(self.wrong());
         }
-        number(&self.text[from..self.at])
+        let number = number(&self.text[from..self.at])?;
+        if let Document::Number(written) = &number {
+            self.count(written.len())?;
+        }
+        Ok(number)
     }
 }
 
 /// Whether a text is a number of JSON.
 pub(crate) fn is_number(text: &str) -> bool {
     text.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) && {
-        let mut reader = Reader { text, at: 0 };
+        let mut reader = Reader { text, at: 0, room: BYTES_MAX };
         reader.number().is_ok() && reader.at == text.len()
     }
 }
