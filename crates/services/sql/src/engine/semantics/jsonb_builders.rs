@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray};
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::error::Result as DfResult;
@@ -100,7 +101,7 @@ fn parts(array: &ArrayRef, field: &Field) -> Result<Vec<Document>, SqlError> {
         _ => {}
     }
     let texts = cast(&text::write(array)?, &DataType::Utf8View)?;
-    let is_json = field.metadata().get(TYPE_KEY).is_some_and(|name| name == "json");
+    let is_json = is_json(field);
     let part = |text: &str| match kind {
         _ if is_json => jsonb::parse(text),
         kind if kind.is_numeric() && jsonb::is_number(text) => jsonb::number(text),
@@ -111,6 +112,49 @@ fn parts(array: &ArrayRef, field: &Field) -> Result<Vec<Document>, SqlError> {
         _ => Ok(Document::Text(text.to_owned())),
     };
     texts.as_string_view().iter().map(|text| text.map_or(Ok(Document::Null), &part)).collect()
+}
+
+/// Whether a value may take much more memory as a document than in its column: such values are read one by one.
+fn grows(kind: &DataType, field: &Field) -> bool {
+    *kind == JSONB || kind.is_nested() || is_json(field)
+}
+
+fn is_json(field: &Field) -> bool {
+    field.metadata().get(TYPE_KEY).is_some_and(|name| name == "json")
+}
+
+/// An argument of all rows.
+struct Column<'a> {
+    values: ArrayRef,
+    field: &'a Field,
+    /// The documents of all rows, if they are no larger than the values.
+    made: Option<std::vec::IntoIter<Document>>,
+    /// NULL of `to_jsonb` is no document.
+    nulls: Option<NullBuffer>,
+}
+
+impl Column<'_> {
+    fn of(values: ArrayRef, field: &Field, finds_nulls: bool) -> Result<Column<'_>, SqlError> {
+        let made = match grows(values.data_type(), field) {
+            true => None,
+            false => Some(parts(&values, field)?.into_iter()),
+        };
+        let nulls = values.logical_nulls().filter(|_| finds_nulls);
+        Ok(Column { values, field, made, nulls })
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// The document of a row; each is asked for once, in their order.
+    fn document(&mut self, row: usize) -> Result<Document, SqlError> {
+        let next = match &mut self.made {
+            Some(made) => made.next(),
+            None => parts(&self.values.slice(row, 1), self.field)?.pop(),
+        };
+        Ok(next.unwrap_or(Document::Null))
+    }
 }
 
 /// A function of any number of values of any type.
@@ -155,14 +199,12 @@ impl ScalarUDFImpl for Builder {
         let mut columns = Vec::with_capacity(arguments.args.len());
         for (value, field) in arguments.args.iter().zip(&arguments.arg_fields) {
             let values = value.to_array(rows)?;
-            // NULL of `to_jsonb` is no document.
-            let nulls = values.logical_nulls().filter(|_| self.name == "to_jsonb");
-            columns.push((parts(&values, field)?.into_iter(), nulls));
+            columns.push(Column::of(values, field, self.name == "to_jsonb")?);
         }
         let mut made = Vec::with_capacity(rows);
         for row in 0..rows {
-            let is_null = columns.iter().any(|(_, nulls)| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)));
-            let values: Vec<Document> = columns.iter_mut().filter_map(|(values, _)| values.next()).collect();
+            let is_null = columns.iter().any(|column| column.is_null(row));
+            let values = columns.iter_mut().map(|column| column.document(row)).collect::<Result<Vec<_>, SqlError>>()?;
             made.push(match is_null {
                 true => None,
                 false => (self.build)(values)?.map(|document| jsonb::encode(&document)).transpose()?,
@@ -183,10 +225,20 @@ fn list_type(name: &str, types: &[DataType]) -> Result<Vec<DataType>, SqlError> 
     }
 }
 
-fn of_lists(arrays: &[ArrayRef], of: Build) -> Result<ArrayRef, SqlError> {
+/// A document of each list. `keeps_all` says that each value becomes a part of it: then no more of them are read than fit.
+fn of_lists(arrays: &[ArrayRef], of: Build, keeps_all: bool) -> Result<ArrayRef, SqlError> {
     let each = arrays[0].as_list::<i32>().iter().map(|list| match list {
         Some(list) => {
-            let values = list.as_binary_view().iter().map(|bytes| bytes.map_or(Ok(Document::Null), jsonb::decode));
+            let mut room = jsonb::BYTES_MAX;
+            let values = list.as_binary_view().iter().map(|bytes: Option<&[u8]>| -> Result<Document, SqlError> {
+                let value = bytes.map_or(Ok(Document::Null), jsonb::decode)?;
+                if keeps_all {
+                    // Each is behind a comma and a space.
+                    let left = room.checked_sub(2).and_then(|room| value.room_left(room));
+                    room = left.ok_or_else(jsonb::too_large)?;
+                }
+                Ok(value)
+            });
             of(values.collect::<Result<_, SqlError>>()?)?.map(|document| jsonb::encode(&document)).transpose()
         }
         None => Ok(None),
@@ -199,7 +251,7 @@ const OF_LIST: PgFunction = PgFunction {
     name: "jsonb_of_list",
     wants: |types| list_type("jsonb_agg", types),
     gives: |_| Ok(JSONB),
-    run: |arrays, _| of_lists(arrays, build_array),
+    run: |arrays, _| of_lists(arrays, build_array, true),
     between: None,
 };
 
@@ -209,7 +261,7 @@ const OF_PAIRS: PgFunction = PgFunction {
     wants: |types| list_type("jsonb_object_agg", types),
     gives: |_| Ok(JSONB),
     run: |arrays, _| {
-        of_lists(arrays, |pairs| {
+        let of = |pairs: Vec<Document>| -> Result<Option<Document>, SqlError> {
             let mut members = Vec::with_capacity(pairs.len());
             for pair in pairs {
                 let Document::Array(pair) = pair else { continue };
@@ -218,7 +270,9 @@ const OF_PAIRS: PgFunction = PgFunction {
                 members.push((key_of(key)?.ok_or_else(no_key)?, value));
             }
             Ok(Some(Document::object(members)))
-        })
+        };
+        // Of the members with one key one stays.
+        of_lists(arrays, of, false)
     },
     between: None,
 };
