@@ -65,8 +65,11 @@ const BUILDER: u128 = 2;
 /// Most steps for one row, of a function whose steps exceed the number of characters: about a second's.
 const STEPS_MAX: u128 = 1 << 29;
 
-/// Most bytes of texts that are made of documents at a time: Arrow's texts have no more in one column of a batch.
-const DOCUMENTS_MAX: u128 = i32::MAX as u128;
+/// A document's parts, and its text before it is copied into its column.
+const WRITTEN: u128 = 2;
+
+/// Most bytes for documents that become text at a time: Arrow's texts have no more than 2 GiB in one column of a batch.
+const DOCUMENTS_MAX: u128 = WRITTEN * i32::MAX as u128;
 
 /// The largest number of bytes that a function makes of a row of arguments.
 type Bound = fn(&Row<'_>) -> u128;
@@ -128,11 +131,11 @@ fn is_of_document(args: &ScalarFunctionArgs) -> bool {
     args.args.first().is_some_and(|value| value.data_type() == JSONB)
 }
 
-/// The most bytes of the text of each row's document, or of one if all rows share it.
+/// The most bytes for the text of each row's document, or for one if all rows share it.
 fn written(args: &ScalarFunctionArgs, is_pretty: bool) -> DfResult<Vec<u128>> {
     let most = |bytes: Option<&[u8]>| -> u128 {
         // Of damaged bytes no text is made.
-        bytes.map_or(0, |bytes| jsonb::written_at_most(bytes, is_pretty).unwrap_or(0) as u128)
+        bytes.map_or(0, |bytes| WRITTEN * jsonb::written_at_most(bytes, is_pretty).unwrap_or(0) as u128)
     };
     Ok(match args.args.first() {
         Some(ColumnarValue::Array(array)) => array.as_binary_view().iter().map(most).collect(),
@@ -432,8 +435,8 @@ impl BoundedFunction {
             return self.inner.invoke_with_args(args);
         }
         if !is_shared && all > DOCUMENTS_MAX && writes_documents(self.inner.name()) && is_of_document(&args) {
-            let detail = format!("The texts of documents of one batch have {all} bytes, and may have {DOCUMENTS_MAX}.");
-            return Err(SqlError::statement(OUT_OF_MEMORY, "out of memory").with_detail(detail).into());
+            let error = SqlError::statement(OUT_OF_MEMORY, "out of memory");
+            return Err(error.with_detail("Documents of one batch have more than 2 GiB of text.").into());
         }
         match self.account.reserve(all.saturating_mul(BUILDER)) {
             Ok(_room) => self.inner.invoke_with_args(args),
