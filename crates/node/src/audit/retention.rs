@@ -23,7 +23,7 @@ use super::writing::{Audit, OldDamage, RoomFor};
 use crate::error::NodeError;
 
 /// Entries that one transaction removes: some 40 KB of its record.
-const PER_TRANSACTION: usize = 4_096;
+pub(super) const PER_TRANSACTION: usize = 4_096;
 
 /// A pass begins when the oldest entry has been too old for so long: otherwise each entry that leaves would write one.
 const AGE_SLACK: Duration = Duration::from_secs(3_600);
@@ -45,9 +45,9 @@ impl Audit {
 
     fn remove_due(&self, now_us: i64, stop: &dyn Fn() -> bool) -> Result<u64, NodeError> {
         let mut removed = 0;
-        let mut slack = true;
+        let (mut slack, mut ahead_of) = (true, 0);
         while !stop() {
-            let Some((last, bytes)) = self.due(now_us, slack)? else { break };
+            let Some((last, bytes)) = self.due(now_us, slack, &mut ahead_of)? else { break };
             let gone = self.remove(last, bytes)?;
             removed += gone;
             slack = false;
@@ -58,8 +58,9 @@ impl Audit {
         Ok(removed)
     }
 
-    /// The newest of the entries that shall go with the next transaction, and the bytes of all up to it, ever.
-    fn due(&self, now_us: i64, slack: bool) -> Result<Option<(AuditHead, u64)>, StoreError> {
+    /// The newest of the entries that shall go with the next transaction, and the bytes of all up to it, ever. `ahead_of`: entries before
+    /// this one are known to go; it is moved to the first that goes behind more entries of a clock that was ahead than one transaction removes.
+    fn due(&self, now_us: i64, slack: bool, ahead_of: &mut u64) -> Result<Option<(AuditHead, u64)>, StoreError> {
         let (Some(tree), settings) = (self.tree, self.settings) else { return Ok(None) };
         if settings.keep.is_none() && settings.keep_bytes.is_none() {
             return Ok(None);
@@ -81,8 +82,8 @@ impl Audit {
         let first = entry_key(1);
         let snapshot = self.store().snapshot();
         let mut cursor = snapshot.scan(tree, Bound::Included(&first), Bound::Unbounded, Direction::Forward);
-        let (mut due, mut damage, mut readable) = (None, OldDamage::default(), 0);
-        while readable < PER_TRANSACTION {
+        let (mut due, mut damage, mut readable, mut bound) = (None, OldDamage::default(), 0, None);
+        while readable < PER_TRANSACTION || due.is_none() {
             let Some((number, row)) = next(&mut cursor, &mut |why| damage.add(why))? else { break };
             if number >= newest {
                 break;
@@ -94,13 +95,22 @@ impl Audit {
             readable += 1;
             let end = entry.bytes_before.saturating_add(row.len() as u64);
             let too_many = is_much && end.saturating_sub(removed) <= excess;
-            let too_old = u128::from(entry.time_us) < if due.is_none() { begins_us } else { cut_us };
+            let is_old = u128::from(entry.time_us) < if due.is_none() { begins_us } else { cut_us };
+            let too_old = is_old || number < *ahead_of;
             // By a clock that was ahead then: it is as old as what follows it, and does not keep that.
             let is_ahead = i64::try_from(entry.time_us).map_or(true, |time_us| time_us > now_us);
             if !too_many && !too_old && is_ahead {
+                if readable == PER_TRANSACTION {
+                    bound = Some((AuditHead { number, hash: EntryHash::of(&row) }, end));
+                }
                 continue;
             }
             if !too_many && !too_old {
+                break;
+            }
+            if due.is_none() && bound.is_some() {
+                *ahead_of = number;
+                due = bound.take();
                 break;
             }
             due = Some((AuditHead { number, hash: EntryHash::of(&row) }, end));

@@ -10,6 +10,7 @@ use device::{AlignedBuffer, CrashShelf, FaultyShelf, FileOptions, FileShelf, Mem
 use journal::Preparation;
 use store::{Direction, Options, Places, Store};
 
+use super::retention::PER_TRANSACTION;
 use super::rows::{AUDIT_TREE, entry_key};
 use super::*;
 use crate::clock::Clock;
@@ -463,6 +464,26 @@ fn entries_of_a_clock_that_was_ahead_keep_nothing_behind_them() {
     aged.wait_visible().expect("it works");
     assert_eq!(aged.tend(21 * DAY_US, &|| false).expect("it works"), 0);
     assert!(reader(&aged).verify(&[]).expect("it reads").is_sound());
+}
+
+#[test]
+fn more_entries_of_a_clock_that_was_ahead_than_go_at_once_keep_nothing_behind_them() {
+    let store = in_memory();
+    let keep = Some(Duration::from_secs(3 * 86_400));
+    let (aged, clock) = audit(&store, AuditSettings { keep, ..AuditSettings::default() });
+    let ahead = PER_TRANSACTION as u64 + 10;
+    clock.set(375 * DAY_US);
+    write_all(&aged, ahead);
+    for (n, day) in [(1, 10), (2, 19), (3, 20)] {
+        clock.set(day * DAY_US);
+        write(&aged, ahead + n).expect("there is room");
+    }
+    aged.wait_visible().expect("it works");
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), ahead + 1);
+    let kept = [ahead + 2, ahead + 3].map(|n| format!("message {n}"));
+    assert_eq!(objects(&reader(&aged))[..2], kept);
+    assert!(reader(&aged).verify(&[]).expect("it reads").is_sound());
+    assert_eq!(aged.tend(20 * DAY_US, &|| false).expect("it works"), 0);
 }
 
 #[test]

@@ -190,7 +190,7 @@ pub use error::{Corruption, Damage, JournalError, Proof};
 pub use inline::Committer;
 pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
-pub use lineage::is_continued_by;
+pub use lineage::{ends_within, is_continued_by};
 pub use lsn::{Lsn, Nonce};
 pub use options::{
     BUFFERS, COMMIT_CLASSES, Check, GroupCommits, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats,

@@ -1,4 +1,4 @@
-//! [`is_continued_by`]: whether one log goes on where a copy of it ends, or is another one that only began as it did.
+//! [`is_continued_by`], [`ends_within`]: whether one log goes on where a copy of it ends, or is another one that only began as it did.
 //!
 //! ```text
 //!   log        | a | b | c | d | e |                copied up to c, opened, and gone on with:
@@ -13,24 +13,60 @@
 use std::sync::Arc;
 
 use crate::error::JournalError;
+use crate::lsn::Lsn;
 use crate::segment::Segment;
 use crate::view::View;
 use crate::window::{WALK_BYTES, Window};
+
+/// What two logs have in common.
+struct Comparison {
+    /// Batches that lie in the places of both.
+    batches: u64,
+    /// Records that end in these.
+    records: u64,
+    /// Whether all of them are the same.
+    is_same: bool,
+}
 
 /// Whether every batch of `before`, a copy of a part of a log, lies in `after` too, byte for byte at its place; but for those that `after`
 /// does not keep any more. A copy without such a batch is compared by the header of its last segment.
 ///
 /// # Errors
-/// [`JournalError::Corrupt`] where `before` is damaged, [`JournalError::Device`].
+/// [`JournalError::Corrupt`] where `before` is damaged and all ahead of that is the same, [`JournalError::Device`].
 pub fn is_continued_by(before: &View, after: &View) -> Result<bool, JournalError> {
+    let found = compare(before, after, Lsn::ZERO)?;
+    if found.batches > 0 || !found.is_same {
+        return Ok(found.is_same);
+    }
+    let Some(last) = before.segments().pop() else { return Ok(true) };
+    Ok(after
+        .segments()
+        .iter()
+        .find(|segment| segment.header.base == last.header.base)
+        .is_none_or(|own| own.header == last.header))
+}
+
+/// Whether what the last segment of `before` holds lies in `after` too, and has a record: for a copy that is damaged ahead of it. Where the
+/// logs had parted before, these batches were written twice, and differently.
+///
+/// # Errors
+/// [`JournalError::Corrupt`] where that segment is damaged, [`JournalError::Device`].
+pub fn ends_within(before: &View, after: &View) -> Result<bool, JournalError> {
+    let found = compare(before, after, before.tail().plus(1))?;
+    Ok(found.is_same && found.records > 0)
+}
+
+/// Compares from the segment on that contains what is before a place.
+fn compare(before: &View, after: &View, from: Lsn) -> Result<Comparison, JournalError> {
     let (segments, first) = (after.segments(), after.first());
-    let (mut compared, mut is_same, mut failed) = (0_u64, true, None);
+    let (mut found, mut failed) = (Comparison { batches: 0, records: 0, is_same: true }, None);
     let mut window: Option<Window> = None;
-    let ending = before.walk(&mut |_, header, held| {
-        if header.lsn < first || !is_same || failed.is_some() {
+    let ending = before.walk_from(from, &mut |_, header, held| {
+        if header.lsn < first || !found.is_same || failed.is_some() {
             return;
         }
-        compared += 1;
+        found.batches += 1;
+        found.records += u64::from(header.records);
         let bytes = header.bytes as usize;
         let fits = |segment: &&Arc<Segment>| {
             segment.holds(header.lsn) && segment.offset(header.lsn) + bytes as u64 <= segment.header.bytes
@@ -39,27 +75,20 @@ pub fn is_continued_by(before: &View, after: &View) -> Result<bool, JournalError
             window = segments.iter().find(fits).map(|segment| Window::new(Arc::clone(segment), WALK_BYTES));
         }
         let Some(own) = window.as_mut() else {
-            is_same = false;
+            found.is_same = false;
             return;
         };
         let end = header.lsn.plus(bytes as u64);
         match (held.bytes(header.lsn, bytes, end), own.bytes(header.lsn, bytes, end)) {
-            (Ok(one), Ok(other)) => is_same = one == other,
+            (Ok(one), Ok(other)) => found.is_same = one == other,
             (Err(error), _) | (_, Err(error)) => failed = Some(error),
         }
     })?;
     if let Some(error) = failed {
         return Err(error.into());
     }
-    if let Some(corruption) = ending.corruption {
-        return Err(corruption.into());
+    match ending.corruption {
+        Some(corruption) if found.is_same => Err(corruption.into()),
+        _ => Ok(found),
     }
-    if compared > 0 || !is_same {
-        return Ok(is_same);
-    }
-    let Some(last) = before.segments().pop() else { return Ok(true) };
-    Ok(segments
-        .iter()
-        .find(|segment| segment.header.base == last.header.base)
-        .is_none_or(|own| own.header == last.header))
 }

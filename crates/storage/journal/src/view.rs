@@ -119,6 +119,11 @@ impl View {
         self.seen.lock().chain.iter().cloned().collect()
     }
 
+    /// Where the last segment begins whose beginning is known to be persistent; see [`Chain::tail`].
+    pub(crate) fn tail(&self) -> Lsn {
+        self.seen.lock().chain.tail()
+    }
+
     /// Walks the log again, over the segments that were opened. Errors: [`JournalError::Truncated`] if they have
     /// changed meanwhile, because apparent damage may then not be real.
     pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<Ending, JournalError> {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use device::{MemoryShelf, Shelf};
-use journal::{Journal, JournalError, Lsn, Record, View, copy, is_continued_by};
+use device::{AlignedBuffer, MemoryShelf, Shelf};
+use journal::{Journal, JournalError, Lsn, Record, View, copy, ends_within, is_continued_by};
 
 use crate::support::{MEDIA, all, clear_and_encrypted, payload, recover, seed, small};
 
@@ -147,4 +147,36 @@ fn a_log_and_a_copy_of_it_that_went_on_by_itself_are_told_apart_at_every_end_and
             assert!(!is_continued_by(&backup, &other).expect("reads"), "{medium:?}");
         }
     });
+}
+
+#[test]
+fn a_copy_that_is_damaged_ahead_of_its_last_segment_is_told_apart_by_that_one() {
+    let source: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let (journal, ends) = write(source.clone());
+    let view = |shelf: &Arc<dyn Shelf>| View::open(shelf.clone()).expect("opens");
+    let part = |until: Lsn| {
+        let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        copy(&view(&source), &*to, journal.first(), until).expect("copies");
+        to
+    };
+    let branch = part(ends[20]);
+    {
+        let (other, _) = Journal::open(branch.clone(), small()).expect("opens");
+        for number in 20..60_u64 {
+            let record = payload(7_000 + number, 100 * (number as usize % 40));
+            other.append_commit(0, &[&record]).expect("works");
+        }
+    }
+    let backup = part(ends[40]);
+    let end = view(&backup).end();
+    let device = backup.open("journal-0000000000000000").expect("is there");
+    let mut block = AlignedBuffer::zeroed(4096);
+    device.read(8192, &mut block).expect("reads");
+    block.iter_mut().for_each(|byte| *byte ^= 0x55);
+    device.write(8192, &block).expect("writes");
+    let damaged = view(&backup);
+    assert_eq!(damaged.end(), end, "its last segment is whole");
+    assert!(matches!(is_continued_by(&damaged, &view(&source)), Err(JournalError::Corrupt(_))));
+    assert!(ends_within(&damaged, &view(&source)).expect("reads"));
+    assert!(!ends_within(&damaged, &view(&branch)).expect("reads"), "it went on otherwise");
 }

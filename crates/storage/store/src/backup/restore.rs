@@ -137,26 +137,50 @@ pub(crate) fn restore(
 }
 
 /// Checks that a kept journal goes on where that of the backup ends: a store that was restored has the identity of the one that was backed
-/// up, and may have gone on otherwise before the backup was made.
+/// up, and may have gone on otherwise before the backup was made. Where the backup's own journal is damaged ahead of its last segment, that
+/// one tells it.
 ///
-/// Errors: [`StoreError::Corrupt`], also where the backup's own journal cannot tell it.
+/// Errors: [`StoreError::Corrupt`], also where the backup's own journal cannot tell it; it says what to do then.
 fn check_lineage(backup: &Arc<dyn Shelf>, manifest: &Manifest, kept: &View) -> Result<(), StoreError> {
-    let own = View::open(Arc::clone(backup))?;
+    let own = View::open(Arc::clone(backup)).map_err(not_known)?;
     if own.end() < manifest.end {
-        let why = format!(
-            "the backup's journal is whole only up to {} of {}: whether the kept journal goes on behind it is not known",
-            own.end(),
-            manifest.end
-        );
-        return Err(StoreError::Corrupt(why.into()));
+        let why = format!("it is whole only up to {} of {}", own.end(), manifest.end);
+        return Err(unknown_lineage(&why));
     }
-    if !journal::is_continued_by(&own, kept)? {
+    let goes_on = match journal::is_continued_by(&own, kept) {
+        Err(damage @ JournalError::Corrupt(_)) => {
+            if !journal::ends_within(&own, kept).map_err(not_known)? {
+                return Err(not_known(damage));
+            }
+            tracing::warn!(%damage, "the backup's own journal is damaged: what lies behind the damage is that of the kept one, which is taken");
+            true
+        }
+        found => found?,
+    };
+    if !goes_on {
         let why = "the kept journal does not go on behind this backup: it is that of a node that was restored to an earlier \
                    moment, and went on otherwise. Take a backup that was made after that restore, or one of before the \
                    moment that it was restored to";
         return Err(StoreError::Corrupt(why.into()));
     }
     Ok(())
+}
+
+/// What damage of the backup's own journal means for a kept one.
+fn not_known(error: JournalError) -> StoreError {
+    match error {
+        JournalError::Corrupt(damage) => unknown_lineage(&damage.to_string()),
+        other => other.into(),
+    }
+}
+
+fn unknown_lineage(damage: &str) -> StoreError {
+    let why = format!(
+        "the backup's own journal is damaged ({damage}), so it is not known whether the kept journal goes on behind it: take another backup, \
+         of before or after this one, with the kept journal. If the node was never restored, put the kept journal's files in the place of \
+         those of the same names (journal-*) in a copy of the backup, and restore that"
+    );
+    StoreError::Corrupt(why.into())
 }
 
 /// Checks that a verified backup is sound and matches its manifest.
