@@ -318,6 +318,31 @@ async fn the_name_of_a_primary_key_is_taken_for_whatever_is_made_or_renamed() {
 }
 
 #[tokio::test]
+async fn what_became_free_after_the_snapshot_is_no_duplicate_in_repeatable_read() {
+    let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
+    // In the delta store, and in a row group.
+    for rows in [4, ROW_GROUP_ROWS] {
+        let engine = small();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut b, "create table t (id int primary key, u int unique)").await;
+        run(&mut b, &format!("insert into t select g, g * 10 from generate_series(1, {rows}) as x(g)")).await;
+        for insert in [
+            "insert into t values (1, 999)",
+            "insert into t values (999, 10)",
+            "insert into t values (999, 10) on conflict do nothing",
+        ] {
+            check(&mut a, &[begin]).await;
+            check(&mut b, &[("delete from t where id = 1", "DELETE 1")]).await;
+            check(&mut a, &[(insert, "error 40001"), ("rollback", "ROLLBACK")]).await;
+            check(&mut b, &[("insert into t values (1, 10)", "INSERT 0 1")]).await;
+        }
+        check(&mut a, &[begin]).await;
+        check(&mut b, &[("update t set u = 11 where id = 1", "UPDATE 1")]).await;
+        check(&mut a, &[("insert into t values (1, 999)", "error 23505"), ("rollback", "ROLLBACK")]).await;
+    }
+}
+
+#[tokio::test]
 async fn what_indexes_cannot_do_is_refused_by_name() {
     let mut session = session();
     run(&mut session, "create table t (a int, d date, i interval, j json)").await;
