@@ -160,7 +160,7 @@ impl IndexScan {
 }
 
 /// A row without the rest of the arrays in which it lies: the vector of a row group, or the block of a builder.
-fn owned(row: &RecordBatch) -> Result<RecordBatch, SqlError> {
+pub(crate) fn owned(row: &RecordBatch) -> Result<RecordBatch, SqlError> {
     let first = UInt32Array::from(vec![0]);
     let own = |column: &ArrayRef| -> Result<ArrayRef, SqlError> {
         let one = take(column, &first, None)?;

@@ -308,13 +308,39 @@ async fn the_name_of_a_primary_key_is_taken_for_whatever_is_made_or_renamed() {
             ("create index b_pkey on c (x); create index c_pkey on c (x)", "CREATE INDEX\nCREATE INDEX"),
             ("create table b (x int primary key); insert into b values (1)", "CREATE TABLE\nINSERT 0 1"),
             ("insert into b values (1)", "error 23505: duplicate key value violates unique constraint \"b_pkey1\""),
-            ("alter table c add primary key (x); insert into c values (1)", "ALTER TABLE\nINSERT 0 1"),
+            ("alter table c add primary key (x)", "ALTER TABLE"),
+            ("insert into c values (1)", "INSERT 0 1"),
             ("insert into c values (1)", "error 23505: duplicate key value violates unique constraint \"c_pkey1\""),
             ("alter index b_pkey1 rename to k", "error 42P07"),
             ("alter index k rename to old_k; create table k (x int)", "ALTER INDEX\nCREATE TABLE"),
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn what_became_free_after_the_snapshot_is_no_duplicate_in_repeatable_read() {
+    let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
+    // In the delta store, and in a row group.
+    for rows in [4, ROW_GROUP_ROWS] {
+        let engine = small();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut b, "create table t (id int primary key, u int unique)").await;
+        run(&mut b, &format!("insert into t select g, g * 10 from generate_series(1, {rows}) as x(g)")).await;
+        for insert in [
+            "insert into t values (1, 999)",
+            "insert into t values (999, 10)",
+            "insert into t values (999, 10) on conflict do nothing",
+        ] {
+            check(&mut a, &[begin]).await;
+            check(&mut b, &[("delete from t where id = 1", "DELETE 1")]).await;
+            check(&mut a, &[(insert, "error 40001"), ("rollback", "ROLLBACK")]).await;
+            check(&mut b, &[("insert into t values (1, 10)", "INSERT 0 1")]).await;
+        }
+        check(&mut a, &[begin]).await;
+        check(&mut b, &[("update t set u = 11 where id = 1", "UPDATE 1")]).await;
+        check(&mut a, &[("insert into t values (1, 999)", "error 23505"), ("rollback", "ROLLBACK")]).await;
+    }
 }
 
 #[tokio::test]

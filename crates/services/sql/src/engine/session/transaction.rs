@@ -251,11 +251,13 @@ impl SessionTransaction {
         self.isolation == Isolation::ReadCommitted && !(is_read && has_changed())
     }
 
-    /// Refuses what a key says that another transaction has changed since the snapshot, where the statement can have a newer one.
+    /// Refuses what a key says that another transaction has changed since the snapshot. In REPEATABLE READ, where the statement cannot
+    /// have a newer one, what is still there counts as it is.
     ///
     /// Errors: [`SqlError::Again`].
     pub(crate) fn check_newest(&self, tree: TreeId, key: &[u8]) -> Result<(), SqlError> {
-        match self.isolation == Isolation::RepeatableRead || self.is_current(tree, key)? {
+        let newest = || View::Snapshot(self.engine.store.snapshot()).get(tree, key);
+        match self.is_current(tree, key)? || self.isolation == Isolation::RepeatableRead && newest()?.is_some() {
             true => Ok(()),
             false => Err(SqlError::Again("another transaction has changed the row".into())),
         }

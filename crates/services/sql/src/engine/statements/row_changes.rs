@@ -209,7 +209,9 @@ impl Engine {
             // What deletes it without a look at its key locks its place only.
             let (tree, place) = self.columns.place(&view, table, &address)?;
             transaction.lock_row(tree, &place)?;
-            transaction.check_newest(tree, &place)?;
+            if !transaction.is_current(tree, &place)? {
+                return Err(SqlError::Again("another transaction has changed the row".into()));
+            }
         }
         transaction.check_newest(table.rows, key)?;
         Ok(true)

@@ -35,6 +35,7 @@ use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
 use crate::table::Table;
 use crate::table::index::IndexEncoder;
+use crate::table::index_scan::owned;
 use crate::table::providers::Reads;
 
 /// The name of proposed rows in SET and WHERE.
@@ -148,7 +149,7 @@ fn sort(session: &Session, table: &Table, columns: &[ArrayRef], arbiter: Arbiter
             Some(found) => {
                 known.push(row);
                 addresses.push(found.address);
-                there.push(found.row);
+                there.push(owned(&found.row)?);
             }
             None if fresh.insert(key.clone()) => new.push(row),
             None => return Err(twice()),
