@@ -1,4 +1,4 @@
-//! [`Acknowledged`]: the messages that a receiver has answered on one connection, for answers that come late.
+//! [`Acknowledged`]: the messages that a receiver was sent, for answers that come late.
 //!
 //! ```text
 //!   message 1 --> CA (it is delivered) ; message 2 --> CA ; message 3 --> ..  AA of 1, AE of 2, CA of 3
@@ -8,8 +8,9 @@
 //! In the enhanced mode of HL7 (2.9.2) a commit acknowledgement is followed by an application acknowledgement, which may come after any
 //! number of further messages. It is the answer to none of these, and no reason to send one of them again.
 //!
-//! Invariants: an id is looked for on the connection only on which its message was answered; memory is bounded, and the oldest ids leave
-//! first.
+//! A receiver may send such an answer on a later connection too, and one to a message that was given up for want of an answer.
+//!
+//! Invariants: memory is bounded, and the oldest ids leave first.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,23 +25,25 @@ const BYTES_MOST: usize = 256 << 10;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
-    /// The number of the message, by control id.
-    numbers: HashMap<Box<[u8]>, u64>,
+    /// The number of the message, and of the connection on which it was sent last, by control id.
+    numbers: HashMap<Box<[u8]>, (u64, u64)>,
     /// The ids, oldest first.
     order: VecDeque<Box<[u8]>>,
     bytes: usize,
+    /// The connection in use.
+    connection: u64,
 }
 
 impl Acknowledged {
-    /// Forgets all: the connection is another one.
-    pub(super) fn clear(&mut self) {
-        *self = Acknowledged::default();
+    /// The connection is another one.
+    pub(super) fn reconnected(&mut self) {
+        self.connection += 1;
     }
 
-    /// The message with this control id was answered.
+    /// The message with this control id was sent, and answered or given up.
     pub(super) fn add(&mut self, control_id: &[u8], number: u64) {
         let id = control_id.trim_ascii_end();
-        if self.numbers.insert(id.into(), number).is_some() {
+        if self.numbers.insert(id.into(), (number, self.connection)).is_some() {
             return;
         }
         self.order.push_back(id.into());
@@ -52,18 +55,18 @@ impl Acknowledged {
         }
     }
 
-    /// Whether a message with this control id was answered.
-    pub(super) fn has(&self, control_id: &[u8]) -> bool {
-        self.numbers.contains_key(control_id.trim_ascii_end())
+    /// Whether a message with this control id was sent on the connection in use: a late answer to it could be taken for that of another.
+    pub(super) fn has_here(&self, control_id: &[u8]) -> bool {
+        self.numbers.get(control_id.trim_ascii_end()).is_some_and(|(_, connection)| *connection == self.connection)
     }
 
     /// Whether an answer is a late one to one of them. Where it is a refusal that is logged: the message counts as delivered, since the
     /// receiver has taken the responsibility for it.
     pub(super) fn passes(&self, received: &Received<'_>, operation: &str) -> bool {
-        let Some(id) = self.numbers.get(received.control_id.trim_ascii_end()) else { return false };
+        let Some((id, _)) = self.numbers.get(received.control_id.trim_ascii_end()) else { return false };
         if !matches!(received.code, Code::AA | Code::CA) {
             let code = received.code;
-            tracing::warn!(operation, id, ?code, "the receiver refuses a message that it had acknowledged before");
+            tracing::warn!(operation, id, ?code, "a late answer refuses a message that was sent before");
         }
         true
     }
@@ -82,12 +85,18 @@ mod tests {
         for (id, expected) in
             [("9999", true), ("9999 ", true), ("5904", true), ("5903", false), ("1", false), ("", false)]
         {
-            assert_eq!(acknowledged.has(id.as_bytes()), expected, "{id}");
+            assert_eq!(acknowledged.has_here(id.as_bytes()), expected, "{id}");
         }
         for length in [100_000, 100_001, 300_000] {
             acknowledged.add(&vec![b'x'; length], 1);
             assert!(acknowledged.bytes <= BYTES_MOST && acknowledged.numbers.len() == acknowledged.order.len());
         }
         assert_eq!(acknowledged.numbers.len(), 0, "one that is longer than all may be is not kept");
+        acknowledged.add(b"1", 1);
+        acknowledged.reconnected();
+        assert!(
+            !acknowledged.has_here(b"1") && acknowledged.numbers.contains_key(&b"1"[..]),
+            "it is of the connection before"
+        );
     }
 }

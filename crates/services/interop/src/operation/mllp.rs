@@ -41,7 +41,7 @@ static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a con
 /// A connection, or none yet.
 pub(super) struct Link {
     open: Option<(Listed, Decoder)>,
-    /// What was answered on it.
+    /// What was sent before.
     acknowledged: Acknowledged,
     connections: Arc<ConnectionRegistry>,
 }
@@ -68,8 +68,7 @@ impl Link {
     pub(super) async fn connect(&mut self, operation: &Operation, settings: &MllpOperation) -> Result<(), String> {
         if self.open.is_none() {
             self.open = Some((connect((operation, settings), &self.connections).await?, decoder(settings)));
-            // Nothing was sent on it: no late answer can come.
-            self.acknowledged.clear();
+            self.acknowledged.reconnected();
         }
         Ok(())
     }
@@ -123,7 +122,7 @@ impl Link {
     ) -> Option<(Listed, Decoder)> {
         let (mut stream, mut decoder) = self.open.take()?;
         // The same id again (a retry, or a second output of one message): a late answer could be credited to it.
-        if self.acknowledged.has(control_id) {
+        if self.acknowledged.has_here(control_id) {
             return None;
         }
         let is_late = |frame: &[u8]| {
@@ -159,7 +158,7 @@ impl Link {
             Some(link) => link,
             None => {
                 (step.note)(LaneEvent::Connecting);
-                self.acknowledged.clear();
+                self.acknowledged.reconnected();
                 match connect((operation, settings), &self.connections).await {
                     Ok(stream) => (stream, decoder(settings)),
                     Err(reason) => return Some(Answer::Unreachable { reason }),
@@ -196,9 +195,9 @@ impl Link {
             detail: format!("no answer within {}", settings.ack_timeout),
             text: None,
         });
+        self.acknowledged.add(sent.control_id, sent.number);
         let ours = |kind: &ReplyKind| !matches!(kind, ReplyKind::WrongId | ReplyKind::Unreadable | ReplyKind::Timeout);
         if matches!(&answer, Answer::Reply { kind, .. } if ours(kind)) {
-            self.acknowledged.add(sent.control_id, sent.number);
             self.open = Some((stream, decoder));
         }
         Some(answer)
