@@ -111,7 +111,7 @@ const STATEMENTS: &[&str] = &[
     "MERGE INTO t USING own ON true WHEN MATCHED THEN DELETE",
     "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t",
     "PREPARE p AS SELECT * FROM t",
-    "LOCK TABLE t",
+    "BEGIN; LOCK TABLE t",
     "VACUUM t",
     "ANALYZE t",
 ];
