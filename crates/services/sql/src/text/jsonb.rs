@@ -94,10 +94,13 @@ impl Document {
         place.ok().map(|at| &members[at].1)
     }
 
-    /// The element of an array; negative numbers count from the end.
+    /// The element of an array; negative numbers count from the end. A scalar is its own only element, as in PostgreSQL.
     pub(crate) fn element(&self, number: i64) -> Option<&Document> {
-        let Document::Array(elements) = self else { return None };
-        elements.get(place(elements.len(), number)?)
+        match self {
+            Document::Array(elements) => elements.get(place(elements.len(), number)?),
+            Document::Object(_) => None,
+            _ => matches!(number, 0 | -1).then_some(self),
+        }
     }
 
     /// The part at the end of a path.
