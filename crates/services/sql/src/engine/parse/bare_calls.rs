@@ -19,6 +19,13 @@ pub(crate) fn bare_calls(statement: &Statement, is_known: impl Fn(&str) -> bool)
     (outer == *nothing && !calls.is_empty()).then_some(calls)
 }
 
+/// The arguments of the calls of one function, each with so many, that a statement consists of; `None` if it is another statement.
+pub(crate) fn calls_of(statement: &Statement, function: &str, arguments: usize) -> Option<Vec<Vec<Expr>>> {
+    let calls = bare_calls(statement, |name| name == function)?;
+    let calls: Vec<Vec<Expr>> = calls.into_iter().map(|(_, arguments)| arguments).collect();
+    calls.iter().all(|call| call.len() == arguments).then_some(calls)
+}
+
 fn call(item: &SelectItem, is_known: impl Fn(&str) -> bool) -> Option<(String, Vec<Expr>)> {
     let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return None };
     let Expr::Function(Function { name, args: FunctionArguments::List(list), over: None, filter: None, .. }) = expr

@@ -7,21 +7,19 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
+use datafusion::sql::sqlparser::ast::{Expr, Statement};
 use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
-use crate::engine::parse::ast;
-use crate::engine::parse::bare_calls::bare_calls;
+use crate::engine::parse::bare_calls::calls_of;
 use crate::engine::plan::column_labels;
 use crate::engine::semantics::set_config_function::SET_CONFIG;
 use crate::engine::{Session, StatementResult};
 
 /// The calls of `set_config` that a statement consists of; `None` if it is another statement.
 pub(super) fn calls(statement: &Statement) -> Option<Vec<Vec<Expr>>> {
-    let calls = bare_calls(statement, |name| name == SET_CONFIG)?;
-    calls.iter().all(|(_, arguments)| arguments.len() == 3).then(|| calls.into_iter().map(|(_, args)| args).collect())
+    calls_of(statement, SET_CONFIG, 3)
 }
 
 /// Runs the calls.
@@ -33,10 +31,7 @@ pub(super) async fn run(
     statement: &Statement,
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
-    let all = calls.iter().flatten().enumerate();
-    let items: Vec<SelectItem> = all.map(|(at, expr)| ast::named(expr.clone(), &format!("${at}"))).collect();
-    let (schema, batches) = changed_table::collect(session, &ast::select(items, Vec::new(), None)?, parameters).await?;
-    let row = changed_table::joined(&schema, &batches)?;
+    let row = changed_table::arguments_of(session, &calls, parameters).await?;
     let text = |at: usize| -> Result<Option<String>, SqlError> {
         let column = cast(row.column(at), &DataType::Utf8)?;
         Ok(column.as_string::<i32>().iter().next().flatten().map(str::to_owned))

@@ -111,6 +111,18 @@ pub(crate) async fn collect(
     Ok((schema, stream.try_collect().await?))
 }
 
+/// The values of the arguments of calls, one after the other in one row.
+pub(crate) async fn arguments_of(
+    session: &Session,
+    calls: &[Vec<Expr>],
+    parameters: &[ScalarValue],
+) -> Result<RecordBatch, SqlError> {
+    let all = calls.iter().flatten().enumerate();
+    let items: Vec<SelectItem> = all.map(|(at, expr)| ast::named(expr.clone(), &format!("${at}"))).collect();
+    let (schema, batches) = collect(session, &ast::select(items, Vec::new(), None)?, parameters).await?;
+    joined(&schema, &batches)
+}
+
 /// The rows of a query, to be written while they come. If the query reads the transaction, it runs to its end first,
 /// because the writes would change what it reads.
 pub(crate) async fn rows_to_change(

@@ -8,14 +8,14 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, Statement};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement};
 use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
 use crate::engine::notifications::{Listening, Notification, PendingNotifications, channel_name, of_messages};
-use crate::engine::parse::ast::{self, folded};
-use crate::engine::parse::bare_calls::bare_calls;
+use crate::engine::parse::ast::folded;
+use crate::engine::parse::bare_calls::calls_of;
 use crate::engine::plan::column_labels;
 use crate::engine::semantics::notify_function::PG_NOTIFY;
 use crate::engine::{Session, StatementResult};
@@ -70,11 +70,7 @@ fn within(
 
 /// The calls of `pg_notify` that a statement consists of; `None` if it is another statement.
 pub(super) fn calls(statement: &Statement) -> Option<Vec<Vec<Expr>>> {
-    let calls = bare_calls(statement, |name| name == PG_NOTIFY)?;
-    calls
-        .iter()
-        .all(|(_, arguments)| arguments.len() == 2)
-        .then(|| calls.into_iter().map(|(_, arguments)| arguments).collect())
+    calls_of(statement, PG_NOTIFY, 2)
 }
 
 /// Runs the calls.
@@ -86,10 +82,7 @@ pub(super) async fn run(
     statement: &Statement,
     parameters: &[ScalarValue],
 ) -> Result<StatementResult, SqlError> {
-    let all = calls.iter().flatten().enumerate();
-    let items: Vec<SelectItem> = all.map(|(at, expr)| ast::named(expr.clone(), &format!("${at}"))).collect();
-    let (schema, batches) = changed_table::collect(session, &ast::select(items, Vec::new(), None)?, parameters).await?;
-    let row = changed_table::joined(&schema, &batches)?;
+    let row = changed_table::arguments_of(session, &calls, parameters).await?;
     let texts = row.columns().iter().map(|column| {
         let column = cast(column, &DataType::Utf8)?;
         let column = column.as_string::<i32>();

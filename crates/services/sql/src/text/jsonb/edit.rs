@@ -193,13 +193,7 @@ pub(crate) fn without_path(mut document: Document, path: &[&str]) -> Result<Docu
         return Err(refused("cannot delete path in scalar"));
     }
     let Some((last, above)) = path.split_last() else { return Ok(document) };
-    let mut part = &mut document;
-    for (at, step) in above.iter().enumerate() {
-        match step_into(part, step, at + 1)? {
-            Some(inner) => part = inner,
-            None => return Ok(document),
-        }
-    }
+    let Some(part) = part_at(&mut document, above)? else { return Ok(document) };
     match part {
         Document::Object(members) => members.retain(|(name, _)| name != last),
         Document::Array(elements) => {
@@ -210,6 +204,18 @@ pub(crate) fn without_path(mut document: Document, path: &[&str]) -> Result<Docu
         _ => {}
     }
     Ok(document)
+}
+
+/// The part at the end of a path; `None` if there is none.
+fn part_at<'a>(document: &'a mut Document, path: &[&str]) -> Result<Option<&'a mut Document>, SqlError> {
+    let mut part = document;
+    for (at, step) in path.iter().enumerate() {
+        match step_into(part, step, at + 1)? {
+            Some(inner) => part = inner,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(part))
 }
 
 fn step_into<'a>(part: &'a mut Document, step: &str, position: usize) -> Result<Option<&'a mut Document>, SqlError> {
@@ -234,13 +240,7 @@ pub(crate) fn set_path(
         return Err(refused("cannot set path in scalar"));
     }
     let Some((last, above)) = path.split_last() else { return Ok(document) };
-    let mut part = &mut document;
-    for (at, step) in above.iter().enumerate() {
-        match step_into(part, step, at + 1)? {
-            Some(inner) => part = inner,
-            None => return Ok(document),
-        }
-    }
+    let Some(part) = part_at(&mut document, above)? else { return Ok(document) };
     match part {
         Document::Object(members) => match members.iter_mut().find(|(name, _)| name == last) {
             Some((_, there)) => *there = value,
