@@ -179,20 +179,26 @@ impl Guard {
     /// tokens nor its certificates hold until it does; what its groups gave, and what it granted, stays. Not for one that is locked:
     /// that may be over in a minute, and strangers can cause it by guessing. Returns whether it is new.
     pub(super) fn end_directory_sessions(&self, id: RoleId, up_to: u64, is_gone: bool) -> bool {
-        {
+        let is_new = {
             let mut ended = locked(&self.directory_ended);
-            if is_gone && ended.is_gone(id) {
+            let was_gone = ended.is_gone(id);
+            // A session may have begun beside the answer that was the first one: later ones end it.
+            if is_gone && was_gone && ended.has_ended(id, up_to) {
                 return false;
             }
             let mut all = DirectoryEnds::clone(&ended);
             let view = self.view();
             all.retain(|id| view.directory().roles().contains_key(&id));
             all.end(id, up_to);
-            all.set_gone(id, is_gone);
+            // One that is gone and then locked too is gone still: only the directory's letting it in ends that.
+            if is_gone {
+                all.set_gone(id, true);
+            }
             *ended = Arc::new(all);
-        }
+            !(is_gone && was_gone)
+        };
         self.view_again();
-        true
+        is_new
     }
 
     /// The directory lets a role in: what it proves otherwise holds again.

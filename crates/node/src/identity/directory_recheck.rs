@@ -23,7 +23,7 @@ use super::guard::Guard;
 use super::guarded_directory::{DirectoryEvent, GuardedDirectory};
 use super::ldap::{LdapAccount, LdapError, LdapFailure};
 use super::login_error::LdapRefusal;
-use super::role::RoleId;
+use super::role::{Role, RoleId};
 use crate::task;
 
 /// What the directory said of a user.
@@ -85,9 +85,12 @@ impl DirectoryWatch {
                 // Of one made by hand too: its next login says so again, and only that takes away what its groups gave.
                 Ok(()) if account.roles.is_empty() && has_groups() => (format!("{:?}", LdapRefusal::NoGroup), true),
                 Ok(()) => {
-                    guard.back_in_directory(id);
-                    if let Err(error) = guard.follow(&self.directory, &user, &account, false).await {
-                        tracing::error!(user, %error, "what the directory says of a user cannot be stored");
+                    // Tokens hold again with the groups of now, or not at all.
+                    match guard.follow(&self.directory, &user, &account, false).await {
+                        Ok(_) => guard.back_in_directory(id),
+                        Err(error) => {
+                            tracing::error!(user, %error, "what the directory says of a user cannot be stored");
+                        }
                     }
                     return;
                 }
@@ -106,12 +109,19 @@ impl DirectoryWatch {
     }
 }
 
-/// The users of the directory that have connections, or sessions without one, and those that it lets in no more.
+/// The users of the directory that have connections, or sessions without one, those that it lets in no more, and those that can come in
+/// without being asked about: by a token, a certificate or as a user of this machine.
 fn connected_users(guard: &Guard) -> Vec<String> {
     let view = guard.view();
     let roles = view.directory().roles();
     let ids: BTreeSet<RoleId> =
         guard.connections.roles().into_iter().chain(guard.present.roles()).chain(guard.gone_from_directory()).collect();
-    let of_directory = ids.iter().filter_map(|id| roles.get(id)).filter(|role| role.credentials.ldap.is_some());
-    of_directory.map(|role| role.name.clone()).collect()
+    let comes_in_otherwise = |role: &Role| {
+        !(role.credentials.tokens.is_empty()
+            && role.credentials.certificates.is_empty()
+            && role.credentials.uids.is_empty())
+    };
+    let of_directory = roles.iter().filter(|(_, role)| role.credentials.ldap.is_some());
+    let asked = of_directory.filter(|(id, role)| ids.contains(id) || comes_in_otherwise(role));
+    asked.map(|(_, role)| role.name.clone()).collect()
 }

@@ -253,6 +253,32 @@ async fn a_directory_that_finds_nothing_for_a_moment_takes_no_membership_and_no_
 }
 
 #[tokio::test]
+async fn who_is_gone_stays_so_when_it_is_locked_too_and_a_session_that_began_beside_the_answer_ends_with_the_next() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
+    guard.log_in("ann", RIGHT, None).await.expect("it is in a group");
+    let by_token = token(&guard, "ann", Some(i64::MAX)).expect("it has an end");
+    let holds = |caller: &Caller| guard.view().holds(caller).is_ok();
+    // Nobody is connected: who can come in by a token is asked about all the same.
+    server.change("ann", |ann| ann.groups.clear());
+    recheck(&guard).await;
+    assert!(!holds(&by_token));
+    server.change("ann", |ann| ann.is_locked = true);
+    recheck(&guard).await;
+    assert!(!holds(&by_token), "a lock lets nobody in again");
+    server.change("ann", |ann| (ann.is_locked, ann.groups) = (false, vec!["cn=doctors,dc=x"]));
+    let late = guard.log_in("ann", RIGHT, None).await.expect("it is in a group again");
+    assert!(holds(&late) && holds(&by_token));
+    // An answer about what was before that session.
+    let (id, _) = guard.role(&guard.view(), "ann").expect("it is there");
+    guard.end_directory_sessions(id, 0, true);
+    assert!(holds(&late), "it began later");
+    server.change("ann", |ann| ann.groups.clear());
+    recheck(&guard).await;
+    assert!(!holds(&late) && !holds(&by_token));
+}
+
+#[tokio::test]
 async fn a_token_in_the_place_of_a_name_is_asked_about_nowhere_and_shown_to_nobody() {
     let server = TestDirectory::start().await;
     let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));

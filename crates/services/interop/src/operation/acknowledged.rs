@@ -43,7 +43,12 @@ impl Acknowledged {
     /// The message with this control id was sent, and answered or given up.
     pub(super) fn add(&mut self, control_id: &[u8], number: u64) {
         let id = control_id.trim_ascii_end();
-        if self.numbers.insert(id.into(), (number, self.connection)).is_some() {
+        if let Some((_, connection)) = self.numbers.insert(id.into(), (number, self.connection)) {
+            if connection != self.connection {
+                // It is as young as its connection.
+                self.order.retain(|other| **other != *id);
+                self.order.push_back(id.into());
+            }
             return;
         }
         self.order.push_back(id.into());
