@@ -55,7 +55,7 @@ start_postgres() {
 
 start_terrace() {
     mkdir "$dir/terrace"
-    printf 'listen = "127.0.0.1:0"\n[sql]\nlisten = "127.0.0.1:0"\nadministrators = ["ann"]\n[sql.users]\nann = "%s"\n' \
+    printf 'listen = "127.0.0.1:0"\n[sql]\nlisten = "127.0.0.1:0"\nconnections = 200\nadministrators = ["ann"]\n[sql.users]\nann = "%s"\n' \
         "$(echo s3cret | "$terrace" sql verifier)" >"$dir/terrace/terrace.toml"
     (cd "$dir/terrace" && exec "$terrace" serve) 2>"$dir/terrace/log" &
     node=$!

@@ -19,7 +19,7 @@ mod state;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -267,7 +267,17 @@ impl Door {
     /// The next connection that is let in. `policy` is called for each. To be called again and again; nothing is lost when it is
     /// dropped while it waits.
     pub async fn accept(&self, listener: &TcpListener, policy: impl Fn() -> Policy) -> (TcpStream, SocketAddr, Permit) {
-        self.accept_if(listener, policy, |_| true).await
+        self.accept_with(listener, policy, |_| true, b"").await
+    }
+
+    /// The same; who finds no place is told so by these bytes, where its socket takes them at once.
+    pub async fn accept_or_tell(
+        &self,
+        listener: &TcpListener,
+        policy: impl Fn() -> Policy,
+        no_place: &[u8],
+    ) -> (TcpStream, SocketAddr, Permit) {
+        self.accept_with(listener, policy, |_| true, no_place).await
     }
 
     /// The same for peers for which `admits` holds. Others take no place, and nobody loses one for them.
@@ -276,6 +286,16 @@ impl Door {
         listener: &TcpListener,
         policy: impl Fn() -> Policy,
         admits: impl Fn(SocketAddr) -> bool,
+    ) -> (TcpStream, SocketAddr, Permit) {
+        self.accept_with(listener, policy, admits, b"").await
+    }
+
+    async fn accept_with(
+        &self,
+        listener: &TcpListener,
+        policy: impl Fn() -> Policy,
+        admits: impl Fn(SocketAddr) -> bool,
+        no_place: &[u8],
     ) -> (TcpStream, SocketAddr, Permit) {
         loop {
             match listener.accept().await {
@@ -297,6 +317,10 @@ impl Door {
                     };
                     if let Some(permit) = self.let_in(incoming, bounds) {
                         return (socket, peer, permit);
+                    }
+                    // Of tokio's own socket nobody knows yet that it can be written to.
+                    if let (false, Ok(mut socket)) = (no_place.is_empty(), socket.into_std()) {
+                        let _ = socket.write(no_place);
                     }
                 }
                 Err(error) => self.not_accepted(&error).await,

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use device::supervise::caught;
 use node::identity::Guard;
 use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
@@ -115,9 +116,10 @@ async fn accept(
     let mut connections = JoinSet::new();
     let mut rights = shared.guard.changed();
     let policy = || Policy { bounds: shared.options.sockets(), peers: Vec::new() };
+    let no_place = no_place();
     loop {
         let (socket, peer, permit) = tokio::select! {
-            accepted = door.accept(&listener, policy) => accepted,
+            accepted = door.accept_or_tell(&listener, policy, &no_place) => accepted,
             _ = stop.changed() => break,
             // The guard lives as long as this task.
             _ = rights.changed() => {
@@ -141,6 +143,16 @@ async fn accept(
         tracing::warn!("connections did not end in time; they are cut off");
         connections.shutdown().await;
     }
+}
+
+/// What a client reads for which there is no place: as PostgreSQL, before its first message is read.
+fn no_place() -> BytesMut {
+    let response = ErrorResponse::new("53300", "sorry, too many clients already")
+        .with_hint("All connections are taken, or all that one address may have: close some, or set connections and connections_per_address in [sql].");
+    let mut bytes = BytesMut::new();
+    // It is a text of ours, and the buffer grows.
+    let _ = response.reply(true).encode(&mut bytes);
+    bytes
 }
 
 /// One connection, from its first byte to its last.

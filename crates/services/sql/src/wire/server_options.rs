@@ -36,7 +36,8 @@ pub struct WireOptions {
     pub tls: Option<TlsOptions>,
     /// Most connections at a time. Default 100, as PostgreSQL's.
     pub connections_max: usize,
-    /// Most connections from one address (IPv4, or the first 64 bits of IPv6). Default half of the connections.
+    /// Most connections from one address (IPv4, or the first 64 bits of IPv6). Default nine of ten connections: one program's pool of them
+    /// is what most servers of SQL have as their clients.
     pub connections_per_address: Option<usize>,
     /// The admission that this service shares with the other services of the node. Default: a node with this service
     /// alone.
@@ -72,7 +73,8 @@ const SPARE: usize = 16;
 impl WireOptions {
     /// The bounds of logged-in connections.
     pub(super) fn sessions(&self) -> Bounds {
-        Bounds::of(self.connections_max, self.connections_per_address)
+        let of_address = self.connections_per_address.unwrap_or(self.connections_max - self.connections_max / 10);
+        Bounds::of(self.connections_max, Some(of_address))
     }
 
     /// The bounds of logged-in connections for one of them: the last connection is kept for administrators, who can get

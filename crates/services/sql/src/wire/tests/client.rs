@@ -153,6 +153,14 @@ impl Client {
         tokio::time::timeout(Duration::from_secs(60), self.socket.read_to_end(&mut rest)).await.is_ok()
     }
 
+    /// What there is to read now, until the end or until nothing comes for a moment.
+    pub(super) async fn says(&mut self) -> Vec<u8> {
+        let mut said = Vec::new();
+        let reading = self.socket.read_to_end(&mut said);
+        let _ = tokio::time::timeout(Duration::from_millis(50), reading).await;
+        said
+    }
+
     /// Whether a login without a password is accepted; the server may disconnect at any time.
     pub(super) async fn tries(&mut self, user: &str) -> bool {
         self.send(&start(3 << 16, &[("user", user)])).await;
