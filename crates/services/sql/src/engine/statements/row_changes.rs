@@ -323,6 +323,9 @@ impl Engine {
         columns: &[ArrayRef],
         (entries, moved): (&mut NewEntries<'_>, Vec<usize>),
     ) -> Result<(), SqlError> {
+        if moved.is_empty() {
+            return Ok(());
+        }
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         transaction.count(table.storage, moved.len() as i64);
