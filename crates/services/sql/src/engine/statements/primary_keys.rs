@@ -20,11 +20,8 @@ pub(crate) async fn add(
     constraint: &PrimaryKeyConstraint,
     key: Vec<usize>,
 ) -> Result<(), SqlError> {
-    let name = new_object::key_name(session, (&table.schema_name, &table.name), constraint.name.as_ref().map(folded))?;
-    if table.checks.iter().any(|check| check.name == name) {
-        let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
-        return Err(SqlError::statement("42710", message));
-    }
+    let (given, plain) = (constraint.name.as_ref().map(folded), format!("{}_pkey", table.name));
+    let name = new_object::index_name(session, table, true, (given.as_deref(), &plain))?;
     let old = table.clone();
     // What was changed before in the same statement is not in the catalog yet.
     table_rewrite::store(session, &old)?;
@@ -93,7 +90,7 @@ fn of_old_rows(error: SqlError, table: &Table) -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Future, poll_fn};
+    use std::future::poll_fn;
     use std::pin::pin;
     use std::task::Poll;
     use std::time::Duration;

@@ -121,7 +121,7 @@ pub(crate) struct OldEntries<'a> {
     /// The columns that entries and references need, by their positions.
     columns: Vec<usize>,
     builder: BatchBuilder,
-    rows: AddressedRows<'a>,
+    rows: AddressedRows,
 }
 
 impl<'a> OldEntries<'a> {
@@ -140,8 +140,7 @@ impl<'a> OldEntries<'a> {
         columns.dedup();
         let schema = std::sync::Arc::new(table.schema.project(&columns)?);
         let builder = BatchBuilder::new(table, &columns, schema, 1);
-        let rows =
-            AddressedRows::new(engine.columns.shared(table.storage), transaction.own_view(), table, columns.clone());
+        let rows = AddressedRows::new(engine.columns.shared(table.storage), transaction.own_view(), columns.clone());
         Ok(Some(OldEntries { transaction, table, columns, builder, rows }))
     }
 
@@ -160,7 +159,7 @@ impl<'a> OldEntries<'a> {
                 Ok((entries, reference))
             }
             Some((&COLUMN_TAG, _)) => {
-                let (values, at) = self.rows.get(address)?;
+                let (values, at) = self.rows.get(self.table, address)?;
                 let mut reference = Vec::new();
                 for key in &self.table.key {
                     KeyColumn::new(&values[place(&self.columns, *key)]).encode(at, &mut reference);
