@@ -1,16 +1,14 @@
 //! UNIQUE constraints and indexes: what they refuse, and that they have the rows of both stores whatever happens to these. The results are
 //! those of PostgreSQL 15, but where a comment says otherwise.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int32Array};
-use device::{CrashShelf, Shelf};
 use sql::engine::read_tables;
 use sql::repair::give_up;
 use sql::{Engine, EngineOptions};
-use store::{Direction, Loss, Options, Part, Places, Store, TreeId};
+use store::{Direction, Loss, Options, Part, Store, TreeId};
 
 use crate::rights::{engine_and_guard, session_of};
 use crate::support::{check, copy, run, session, try_run, with_row_groups_of};
@@ -319,6 +317,47 @@ async fn the_name_of_a_primary_key_is_taken_for_whatever_is_made_or_renamed() {
 }
 
 #[tokio::test]
+async fn names_that_one_statement_gives_are_apart_and_one_that_it_drops_is_free() {
+    let mut session = session();
+    check(
+        &mut session,
+        &[
+            ("create table n (a int, b int)", "CREATE TABLE"),
+            (
+                "alter table n add constraint x unique (a), add constraint x unique (b)",
+                "error 42P07: relation \"x\" already exists",
+            ),
+            (
+                "alter table n add constraint x unique (a), add constraint x primary key (b)",
+                "error 42P07: relation \"x\" already exists",
+            ),
+            ("alter table n add constraint x primary key (b), add constraint x unique (a)", "error 42P07"),
+            ("alter table n add constraint x check (a > 0), add constraint x primary key (b)", "error 42710"),
+            ("alter table n add constraint n_pkey unique (a), add primary key (b)", "ALTER TABLE"),
+            ("insert into n values (1, 1)", "INSERT 0 1"),
+            ("insert into n values (2, 1)", "error 23505: duplicate key value violates unique constraint \"n_pkey1\""),
+            ("alter table n drop constraint n_pkey, add constraint n_pkey unique (a, b)", "ALTER TABLE"),
+            ("insert into n values (1, 2)", "INSERT 0 1"),
+            ("alter table n add unique (b, a), add unique (b, a)", "ALTER TABLE"),
+            ("alter table n drop constraint n_b_a_key, drop constraint n_b_a_key1", "ALTER TABLE"),
+            (
+                "create table s (a serial, b int, constraint s_a_seq primary key (b))",
+                "error 42P07: relation \"s_a_seq\" already exists",
+            ),
+            ("create table s (a serial, b int, constraint s_a_seq unique (b))", "error 42P07"),
+            ("create table s (a int generated always as identity constraint s_a_seq unique)", "error 42P07"),
+            ("create table s (a serial primary key)", "CREATE TABLE"),
+            ("create index s_a_seq on s (a)", "error 42P07"),
+            ("alter table n add constraint s_a_seq unique (a)", "error 42P07"),
+            ("create index o_a_seq on n (a)", "CREATE INDEX"),
+            ("create table o (a serial primary key)", "CREATE TABLE"),
+            ("insert into o default values; select nextval('o_a_seq1')", "INSERT 0 1\n2"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn what_became_free_after_the_snapshot_is_no_duplicate_in_repeatable_read() {
     let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
     // In the delta store, and in a row group.
@@ -445,84 +484,4 @@ async fn an_index_that_lacks_rows_is_found_and_made_again_by_a_repair() {
             .await;
         check(&mut again, &[("insert into t values (40, 40, 1)", "INSERT 0 1")]).await;
     }
-}
-
-fn options() -> Options {
-    let journal = journal::Options {
-        segment_bytes: 64 << 10,
-        buffer_bytes: 16 << 10,
-        preparation: journal::Preparation::Inline,
-        identity: 0x5eed_1d01,
-        ..journal::Options::default()
-    };
-    Options {
-        journal,
-        page_bytes: 4096,
-        cache_bytes: 4 << 20,
-        data_device_bytes: 1 << 20,
-        images_device_bytes: 256 << 10,
-        transaction_bytes: 24 << 10,
-        background: false,
-        clock: Arc::new(|| 1),
-        ..Options::default()
-    }
-}
-
-fn opened(shelf: &Arc<dyn Shelf>) -> Store {
-    let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf.clone() };
-    Store::open(places, options()).expect("it opens").0
-}
-
-#[tokio::test]
-async fn a_power_failure_leaves_indexes_with_the_rows_that_are_there() {
-    let shelf = Arc::new(CrashShelf::new(5));
-    let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
-    let store = opened(&dyn_shelf);
-    let engine = with_row_groups_of(store.clone(), ROW_GROUP_ROWS);
-    let mut session = engine.session("u");
-    for step in [
-        "create table t (id int primary key, u int unique, v text)",
-        "create table p (u int unique, v int)",
-        "insert into t select g, -g, repeat('x', 200) from generate_series(1, 50) as x(g)",
-        "insert into p select g, g % 3 from generate_series(1, 50) as x(g)",
-        "checkpoint",
-        "create index on t (v, u)",
-        "create index on p (v)",
-        "insert into t select g, -g, '' from generate_series(51, 60) as x(g)",
-        "insert into p values (77, 7), (78, 8), (79, 9), (80, 9), (81, 9), (82, 9), (83, 9), (84, 9), (85, 9), (86, 9), (87, 9), (88, 9)",
-        "update t set u = u - 100 where id % 2 = 0",
-        "move",
-        "checkpoint",
-        "update p set u = u + 1000 where u > 30",
-        "delete from p where u < 20",
-        "compact",
-        "alter table t alter column u type bigint",
-        "checkpoint",
-        "drop index t_v_u_idx",
-        "truncate p",
-    ] {
-        match step {
-            "checkpoint" => _ = store.checkpoint().expect("writes home"),
-            "move" => assert!(engine.move_rows(0).expect("moves") > 0),
-            "compact" => assert!(engine.compact().expect("compacts") > 0),
-            sql => {
-                let got = run(&mut session, sql).await;
-                assert!(!got.starts_with("error"), "{sql}: {got}");
-            }
-        }
-    }
-    is_sound(&store, "before").await;
-    let mut found: BTreeMap<usize, usize> = BTreeMap::new();
-    for point in shelf.points() {
-        for image in shelf.images(point).skip(point % 4).step_by(4) {
-            let after: Arc<dyn Shelf> = Arc::new(image.shelf());
-            let store = opened(&after);
-            is_sound(&store, &image.to_string()).await;
-            let engine = with_row_groups_of(store, ROW_GROUP_ROWS);
-            *found
-                .entry(engine.tables().expect("names").tables().map(|table| table.indexes.len()).sum())
-                .or_default() += 1;
-        }
-    }
-    assert!(found.values().sum::<usize>() > 30 && found.len() > 3, "too few images to mean anything: {found:?}");
 }
