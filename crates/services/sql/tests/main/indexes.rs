@@ -101,6 +101,94 @@ async fn a_value_is_there_once_and_null_as_often_as_wanted() {
 }
 
 #[tokio::test]
+async fn values_that_are_equal_are_one_value_of_a_unique_index_however_they_are_written() {
+    let columns = "c char(3) unique, z timestamptz unique, r real unique, d numeric(6,2) unique, u uuid unique";
+    let first = "(1, 'ab', '2024-01-01 12:00:00+00', 'NaN', 1.0, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11')";
+    for rows in [0, ROW_GROUP_ROWS - 1] {
+        let engine = small();
+        let mut session = engine.session("tester");
+        run(&mut session, &format!("create table k (id int primary key, {columns})")).await;
+        assert_eq!(run(&mut session, &format!("insert into k values {first}")).await, "INSERT 0 1");
+        run(&mut session, &format!("insert into k (id) select 100 + g from generate_series(1, {rows}) as x(g)")).await;
+        assert_eq!(engine.move_rows(0).expect("rows are moved") > 0, rows > 0);
+        let count = rows + 2;
+        check(
+            &mut session,
+            &[
+                ("insert into k (id, c) values (2, 'ab ')", "error 23505"),
+                ("insert into k (id, z) values (2, '2024-01-01 14:00:00+02')", "error 23505"),
+                ("insert into k (id, r) values (2, 'NaN')", "error 23505"),
+                ("insert into k (id, d) values (2, 1.00), (3, 1)", "error 23505"),
+                ("insert into k (id, u) values (2, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')", "error 23505"),
+                ("insert into k (id, r) values (2, 0), (3, '-0')", "error 23505"),
+                ("insert into k (id, c) select g, 'x' from generate_series(2, 40) as x(g)", "error 23505"),
+                // Texts are compared by their bytes.
+                ("insert into k (id, c, r) values (2, 'AB', 0)", "INSERT 0 1"),
+                ("update k set id = id, c = c, z = z, r = r, d = d, u = u", &format!("UPDATE {count}")),
+                ("update k set r = '-0' where id = 2", "UPDATE 1"),
+                ("update k set c = 'ab' where id = 2", "error 23505"),
+                // Two values change places as a whole; PostgreSQL refuses it.
+                ("update k set c = case id when 1 then 'AB' else 'ab' end where id < 3", "UPDATE 2"),
+                ("insert into k (id, c) values (3, 'AB')", "error 23505"),
+                (
+                    "insert into k (id, c) values (1, 'AB'), (2, 'AB') on conflict (c) do update set d = excluded.id",
+                    "error 21000",
+                ),
+                ("select id, c from k where c is not null order by id", "1|AB\n2|ab"),
+            ],
+        )
+        .await;
+        is_sound(engine.store(), &format!("{rows} rows in a row group")).await;
+    }
+}
+
+#[tokio::test]
+async fn values_beyond_the_largest_entry_are_refused_wherever_they_come_from() {
+    let engine = small();
+    let mut session = engine.session("tester");
+    check(
+        &mut session,
+        &[
+            ("create table w (id int, t text)", "CREATE TABLE"),
+            ("insert into w select g, repeat('x', 1100) from generate_series(1, 40) as x(g)", "INSERT 0 40"),
+            (
+                "create index on w (t)",
+                "error 54000: index row size 1111 exceeds the maximum 1024 for index \"w_t_idx\"",
+            ),
+            ("alter table w add primary key (id, t)", "error 54000"),
+            ("update w set t = repeat('x', 990 + id)", "UPDATE 40"),
+            ("create index on w (t)", "error 54000"),
+            ("update w set t = repeat('x', 900 + id)", "UPDATE 40"),
+            ("create unique index wt on w (t); create index on w (t)", "CREATE INDEX\nCREATE INDEX"),
+            ("update w set t = repeat('x', 1100) where id = 7", "error 54000"),
+            ("insert into w select g, repeat('y', 1000 + g) from generate_series(1, 40) as x(g)", "error 54000"),
+            ("insert into w values (1, repeat('x', 5000)) on conflict (t) do nothing", "error 54000"),
+            ("insert into w values (1, repeat('x', 5000)) on conflict (t) do update set id = 0", "error 54000"),
+            ("select count(*) from w where t = repeat('x', 5000)", "0"),
+            ("select count(*) from w where t > repeat('x', 5000) or t in (repeat('x', 907), repeat('x', 2000))", "1"),
+        ],
+    )
+    .await;
+    is_sound(engine.store(), "long values").await;
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_where_its_index_and_its_table_are_dropped() {
+    let engine = small();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(&mut a, "create table t (id int primary key, u int); create index i on t (u)").await;
+    run(&mut a, "insert into t select g, g % 100 from generate_series(1, 1000) as x(g)").await;
+    let declared = "begin; declare c cursor for select id from t where u = 7 and id < 400 order by id";
+    assert!(run(&mut a, "explain select id from t where u = 7 and id < 400").await.contains("IndexScan"));
+    check(&mut a, &[(declared, "BEGIN\nDECLARE CURSOR"), ("fetch 1 from c", "7")]).await;
+    check(&mut b, &[("drop index i", "DROP INDEX"), ("delete from t where id = 107", "DELETE 1")]).await;
+    check(&mut b, &[("drop table t", "DROP TABLE")]).await;
+    check(&mut a, &[("fetch 2 from c", "107\n207"), ("fetch all from c", "307"), ("commit", "COMMIT")]).await;
+    check(&mut a, &[("select count(*) from t", "error 42P01")]).await;
+    is_sound(engine.store(), "afterwards").await;
+}
+
+#[tokio::test]
 async fn on_conflict_finds_rows_by_the_columns_of_a_unique_index() {
     for key in [" primary key", ""] {
         let engine = small();

@@ -23,7 +23,6 @@ use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::{Session, StatementResult};
 use crate::index_check;
 use crate::table::catalog;
-use crate::table::index;
 use crate::table::key::is_key_type;
 use crate::table::{Entry, Index, IndexOrder, Table};
 
@@ -217,12 +216,7 @@ fn build(session: &mut Session, what: &str, table: &Table, index: &Index) -> Res
     let transaction = session.changing(what)?;
     let (view, shared) = (transaction.own_view(), Arc::new(table.clone()));
     index_check::each_entry(&engine.columns, &view, &shared, index, |encoder, rows, reference, indexed| {
-        transaction.with(|transaction| {
-            if let Some(row) = index_entries::find_duplicate(transaction, encoder, rows)? {
-                return Err(index::cannot_be_made(table, index, indexed, row));
-            }
-            index_entries::put(transaction, encoder, rows, reference)
-        })
+        transaction.with(|transaction| index_entries::make(transaction, table, encoder, rows, reference, indexed))
     })
 }
 

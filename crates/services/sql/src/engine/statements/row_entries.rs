@@ -14,7 +14,7 @@ use crate::SqlError;
 use crate::column::AddressedRows;
 use crate::engine::Engine;
 use crate::engine::session::transaction::SessionTransaction;
-use crate::table::index::{self, IndexEncoder, reference_of_key};
+use crate::table::index::{self, IndexEncoder, reference_of_key, reference_of_row};
 use crate::table::key::KeyColumn;
 use crate::table::row_encoding::BatchBuilder;
 use crate::table::{COLUMN_TAG, Index, ROW_TAG, Table};
@@ -161,12 +161,8 @@ impl<'a> OldEntries<'a> {
             Some((&COLUMN_TAG, _)) => {
                 let (values, at) = self.rows.get(self.table, address)?;
                 let mut reference = Vec::new();
-                for key in &self.table.key {
-                    KeyColumn::new(&values[place(&self.columns, *key)]).encode(at, &mut reference);
-                }
-                if self.table.key.is_empty() {
-                    reference.extend_from_slice(address);
-                }
+                let keys = self.table.key.iter().map(|key| KeyColumn::new(&values[place(&self.columns, *key)]));
+                reference_of_row(&keys.collect::<Vec<_>>(), (address, at), &mut reference);
                 Ok((entries(self.table, &self.columns, (values, at), &reference)?, reference))
             }
             _ => Err(damaged_address()),
