@@ -13,7 +13,6 @@ use store::TreeId;
 
 use super::bulk_load::BulkLoad;
 use super::column_definitions::{self, ReadTable, check_names};
-use super::indexes::NewIndex;
 use super::new_object::{created, done, free, taken};
 use super::{changed_table, check_constraints, indexes, sequences};
 use crate::SqlError;
@@ -54,9 +53,8 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
     let asked = std::mem::take(&mut read.sequences);
     let made = sequences::name_sequences(session, (&schema, &name), &mut read.columns, asked)?;
     // As in PostgreSQL the sequences are there before the indexes.
-    let mut named = read.uniques.iter().filter_map(NewIndex::given_name).chain([read.key_name.as_str()]);
-    if let Some(name) = named.find(|name| made.iter().any(|(_, sequence)| sequence.name == *name)) {
-        return Err(taken(name));
+    if let Some((_, sequence)) = made.iter().find(|(_, sequence)| read.gives_name(&sequence.name)) {
+        return Err(taken(&sequence.name));
     }
     let table = make_table(session, schema, name, read).await?;
     sequences::create_owned(session, "CREATE TABLE", &table, made)?;
