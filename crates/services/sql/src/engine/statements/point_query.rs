@@ -220,18 +220,18 @@ fn sum(
 
 /// The key that a condition contains, if it contains the whole key and nothing else.
 fn key(table: &Table, alias: &str, condition: &Expr, parameters: &[ScalarValue]) -> Result<Option<Vec<u8>>, SqlError> {
-    let mut values: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
     let Some(pairs) = pairs(table, alias, condition) else { return Ok(None) };
+    let mut values: Vec<Option<ArrayRef>> = vec![None; table.key.len()];
     for (at, value) in pairs {
+        let place = table.key.iter().position(|key| *key == at);
+        let Some(place) = place.filter(|place| values[*place].is_none()) else { return Ok(None) };
         let value = ast::literal(value, parameters)?.and_then(|literal| key_value(literal, table.columns[at].kind));
-        match value {
-            Some(value) if table.key.contains(&at) && values[at].is_none() => values[at] = Some(value),
-            _ => return Ok(None),
-        }
+        let Some(value) = value else { return Ok(None) };
+        values[place] = Some(value);
     }
     let mut bytes = Vec::new();
-    for at in &table.key {
-        match &values[*at] {
+    for value in &values {
+        match value {
             Some(value) => KeyColumn::new(value).encode(0, &mut bytes),
             None => return Ok(None),
         }
