@@ -79,6 +79,8 @@ pub(crate) struct AddressedRows {
     shared: Arc<RowGroupCache>,
     view: View,
     columns: Vec<usize>,
+    /// The table's trees, once it has row groups in the view.
+    trees: Option<Trees>,
     searched: SearchedKeys,
     vector: Option<(u32, usize)>,
     values: Vec<ArrayRef>,
@@ -87,7 +89,15 @@ pub(crate) struct AddressedRows {
 impl AddressedRows {
     /// Reads rows of the table whose row groups `shared` knows in these columns.
     pub(crate) fn new(shared: Arc<RowGroupCache>, view: View, columns: Vec<usize>) -> AddressedRows {
-        AddressedRows { shared, view, columns, searched: SearchedKeys::default(), vector: None, values: Vec::new() }
+        let searched = SearchedKeys::default();
+        AddressedRows { shared, view, columns, trees: None, searched, vector: None, values: Vec::new() }
+    }
+
+    fn trees(&mut self, table: &Table) -> Result<Option<Trees>, SqlError> {
+        if self.trees.is_none() {
+            self.trees = Trees::find(&self.view, table.storage)?;
+        }
+        Ok(self.trees)
     }
 
     /// The columns with the row at an address, and its position in them; whether it is deleted is not looked at.
@@ -98,7 +108,7 @@ impl AddressedRows {
         let (vector, at) = (row as usize / VECTOR_ROWS, row as usize % VECTOR_ROWS);
         if self.vector != Some((row_group, vector)) {
             let missing = || damaged(format!("there is no row group {row_group}"));
-            let trees = Trees::find(&self.view, table.storage)?.ok_or_else(missing)?;
+            let trees = self.trees(table)?.ok_or_else(missing)?;
             let metadata = metadata_of(&self.view, &trees, &table.schema, &self.shared, row_group)?;
             let metadata = metadata.ok_or_else(missing)?;
             let get = |key: &[u8]| self.view.get(trees.chunks, key);
@@ -115,7 +125,7 @@ impl AddressedRows {
 
 impl ColumnRows for AddressedRows {
     fn at(&mut self, table: &Table, address: &[u8]) -> Result<Option<(&[ArrayRef], usize)>, SqlError> {
-        let Some(trees) = Trees::find(&self.view, table.storage)? else { return Ok(None) };
+        let Some(trees) = self.trees(table)? else { return Ok(None) };
         match self.view.get(trees.deleted, &Address::decode(address)?.key())? {
             Some(_) => Ok(None),
             None => self.get(table, address).map(Some),
