@@ -256,8 +256,14 @@ impl Engine {
     }
 
     /// Compacts some row groups of a table that are due, now. Returns their number; 0 if there are none.
-    pub(crate) fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
-        self.tuple_mover.compact_table(table)
+    pub(crate) async fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
+        self.tuple_mover.compact_table(table).await
+    }
+
+    /// Lets each VACUUM wait until the returned guard is dropped.
+    #[cfg(test)]
+    pub(crate) async fn without_vacuum(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.tuple_mover.without_vacuum().await
     }
 
     /// What the tuple mover has moved and compacted so far.

@@ -9,7 +9,7 @@ use store::{Direction, Store};
 use crate::SqlError;
 use crate::column::{RowGroupStore, all_rows, index_entries};
 use crate::table::catalog::{CATALOG_TREE, put_table};
-use crate::table::index::{IndexEncoder, cannot_be_made};
+use crate::table::index::{IndexEncoder, reference_of_row};
 use crate::table::key::KeyColumn;
 use crate::table::{Index, Table, View};
 
@@ -26,10 +26,7 @@ pub(crate) fn each_entry(
     all_rows(&columns.shared(table.storage), view, table, &read, |values, addresses: &BinaryArray| {
         let (indexed, keys) = values.split_at(index.columns.len());
         let keys: Vec<KeyColumn<'_>> = keys.iter().map(KeyColumn::new).collect();
-        let reference = |row: usize, out: &mut Vec<u8>| match keys.is_empty() {
-            true => out.extend_from_slice(addresses.value(row)),
-            false => keys.iter().for_each(|key| key.encode(row, out)),
-        };
+        let reference = |row: usize, out: &mut Vec<u8>| reference_of_row(&keys, (addresses.value(row), row), out);
         each(&IndexEncoder::of(index, indexed.iter()), addresses.len(), &reference, indexed)
     })
 }
@@ -85,10 +82,7 @@ pub(crate) fn make_again(store: &Store, table: &Arc<Table>) -> Result<(), SqlErr
         index.tree = transaction.create_tree(&name)?.0;
         let index = &*index;
         each_entry(&columns, &view, table, index, |encoder, count, reference, indexed| {
-            if let Some(row) = index_entries::find_duplicate(&transaction, encoder, count)? {
-                return Err(cannot_be_made(table, index, indexed, row));
-            }
-            index_entries::put(&mut transaction, encoder, count, reference)
+            index_entries::make(&mut transaction, table, encoder, count, reference, indexed)
         })?;
     }
     if let Some(catalog) = transaction.tree(CATALOG_TREE)? {

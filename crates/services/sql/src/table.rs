@@ -21,6 +21,7 @@ pub(crate) mod index_scan;
 pub(crate) mod key;
 pub(crate) mod key_range;
 pub(crate) mod providers;
+pub(crate) mod referenced_rows;
 pub(crate) mod row_counts;
 pub(crate) mod row_encoding;
 pub(crate) mod row_scan;
@@ -31,7 +32,7 @@ mod view;
 mod virtual_table;
 
 pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
-pub use column_store::{ColumnScanRequest, ColumnStore};
+pub use column_store::{ColumnRows, ColumnScanRequest, ColumnStore};
 pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, Index, IndexOrder, ROW_TAG, Table};
 pub use sequence::{Counter, Sequence, SequenceOwner};
 pub use types::{SqlType, TYPE_KEY};

@@ -8,11 +8,11 @@ use datafusion::arrow::compute::filter;
 use store::Direction;
 use store::cache::Hint;
 
-use super::row_groups::{Address, RowGroupCache, RowGroups, Trees, metadata_of, read_rows};
+use super::row_groups::{Address, RowGroupCache, RowGroups, SearchedKeys, Trees, locate, metadata_of, read_rows};
 use super::{VECTOR_ROWS, damaged};
 use crate::SqlError;
 use crate::table::row_encoding::BatchBuilder;
-use crate::table::{Table, View};
+use crate::table::{ColumnRows, Table, View};
 
 /// Calls `each` with all rows of a table in some columns, and their addresses: a batch of at most a vector at a time.
 pub(crate) fn all_rows(
@@ -72,42 +72,48 @@ fn in_row_groups(
     Ok(())
 }
 
-/// Rows of the column store by their addresses, in some columns. The vector that was read last is kept: the rows that a statement
-/// changes are mostly in order.
-pub(crate) struct AddressedRows<'a> {
+/// Rows of one table in the column store by their addresses, in some columns. The vector that was read last is kept: the rows that a
+/// statement changes, and those that an index leads to, are mostly in order.
+#[derive(Debug)]
+pub(crate) struct AddressedRows {
     shared: Arc<RowGroupCache>,
     view: View,
-    table: &'a Table,
     columns: Vec<usize>,
+    /// The table's trees, once it has row groups in the view.
+    trees: Option<Trees>,
+    searched: SearchedKeys,
     vector: Option<(u32, usize)>,
     values: Vec<ArrayRef>,
 }
 
-impl<'a> AddressedRows<'a> {
-    /// Reads rows of a table in these columns.
-    pub(crate) fn new(
-        shared: Arc<RowGroupCache>,
-        view: View,
-        table: &'a Table,
-        columns: Vec<usize>,
-    ) -> AddressedRows<'a> {
-        AddressedRows { shared, view, table, columns, vector: None, values: Vec::new() }
+impl AddressedRows {
+    /// Reads rows of the table whose row groups `shared` knows in these columns.
+    pub(crate) fn new(shared: Arc<RowGroupCache>, view: View, columns: Vec<usize>) -> AddressedRows {
+        let searched = SearchedKeys::default();
+        AddressedRows { shared, view, columns, trees: None, searched, vector: None, values: Vec::new() }
+    }
+
+    fn trees(&mut self, table: &Table) -> Result<Option<Trees>, SqlError> {
+        if self.trees.is_none() {
+            self.trees = Trees::find(&self.view, table.storage)?;
+        }
+        Ok(self.trees)
     }
 
     /// The columns with the row at an address, and its position in them; whether it is deleted is not looked at.
     ///
     /// Errors: damaged, if there is no such row group.
-    pub(crate) fn get(&mut self, address: &[u8]) -> Result<(&[ArrayRef], usize), SqlError> {
+    pub(crate) fn get(&mut self, table: &Table, address: &[u8]) -> Result<(&[ArrayRef], usize), SqlError> {
         let Address { row_group, row } = Address::decode(address)?;
         let (vector, at) = (row as usize / VECTOR_ROWS, row as usize % VECTOR_ROWS);
         if self.vector != Some((row_group, vector)) {
             let missing = || damaged(format!("there is no row group {row_group}"));
-            let trees = Trees::find(&self.view, self.table.storage)?.ok_or_else(missing)?;
-            let metadata = metadata_of(&self.view, &trees, &self.table.schema, &self.shared, row_group)?;
+            let trees = self.trees(table)?.ok_or_else(missing)?;
+            let metadata = metadata_of(&self.view, &trees, &table.schema, &self.shared, row_group)?;
             let metadata = metadata.ok_or_else(missing)?;
             let get = |key: &[u8]| self.view.get(trees.chunks, key);
             let rows = metadata.vector_rows(vector);
-            self.values = read_rows(&get, self.table, (row_group, &metadata), vector, &self.columns, (0, rows))?;
+            self.values = read_rows(&get, table, (row_group, &metadata), vector, &self.columns, (0, rows))?;
             self.vector = Some((row_group, vector));
         }
         match self.values.first().is_none_or(|column| at < column.len()) {
@@ -117,19 +123,17 @@ impl<'a> AddressedRows<'a> {
     }
 }
 
-/// The values of some columns in the row at an address; `None` if it is deleted. They keep the vector in which they lie.
-pub(crate) fn row_at(
-    shared: Arc<RowGroupCache>,
-    view: &View,
-    table: &Table,
-    address: &[u8],
-    columns: &[usize],
-) -> Result<Option<Vec<ArrayRef>>, SqlError> {
-    let Some(trees) = Trees::find(view, table.storage)? else { return Ok(None) };
-    if view.get(trees.deleted, &Address::decode(address)?.key())?.is_some() {
-        return Ok(None);
+impl ColumnRows for AddressedRows {
+    fn at(&mut self, table: &Table, address: &[u8]) -> Result<Option<(&[ArrayRef], usize)>, SqlError> {
+        let Some(trees) = self.trees(table)? else { return Ok(None) };
+        match self.view.get(trees.deleted, &Address::decode(address)?.key())? {
+            Some(_) => Ok(None),
+            None => self.get(table, address).map(Some),
+        }
     }
-    let mut rows = AddressedRows::new(shared, view.clone(), table, columns.to_vec());
-    let (columns, at) = rows.get(address)?;
-    Ok(Some(columns.iter().map(|column| column.slice(at, 1)).collect()))
+
+    fn with_key(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError> {
+        let found = locate(&self.view, table, key, &self.shared, &mut self.searched)?;
+        Ok(found.map(|(_, _, address)| address.encode().to_vec()))
+    }
 }

@@ -4,7 +4,7 @@
 //! They are searched and written in the order of their keys. A transaction that has spilled its changes then reads each of their
 //! parts once, and not once for each row.
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use store::Transaction;
 
 use crate::SqlError;
@@ -48,7 +48,7 @@ impl SortedEntries {
 
 /// Checks that no two of the rows have the same values in a unique index, and no row of the index has them. Returns the row that
 /// has them, if there is one.
-pub(crate) fn find_duplicate(
+fn find_duplicate(
     transaction: &Transaction,
     encoder: &IndexEncoder<'_>,
     rows: usize,
@@ -69,7 +69,7 @@ pub(crate) fn find_duplicate(
 }
 
 /// Adds the entries of rows to an index.
-pub(crate) fn put(
+fn put(
     transaction: &mut Transaction,
     encoder: &IndexEncoder<'_>,
     rows: usize,
@@ -83,6 +83,21 @@ pub(crate) fn put(
         transaction.put(encoder.index.tree(), entries.key(*row), &value)?;
     }
     Ok(())
+}
+
+/// Adds rows of a table to an index that is made for it; `indexed` are the index's columns. Errors: 23505, 54000.
+pub(crate) fn make(
+    transaction: &mut Transaction,
+    table: &Table,
+    encoder: &IndexEncoder<'_>,
+    rows: usize,
+    reference: &Reference<'_>,
+    indexed: &[ArrayRef],
+) -> Result<(), SqlError> {
+    match find_duplicate(transaction, encoder, rows)? {
+        Some(row) => Err(index::cannot_be_made(table, encoder.index, indexed, row)),
+        None => put(transaction, encoder, rows, reference),
+    }
 }
 
 /// Checks the rows of a batch against all unique indexes of their table. Errors: 23505.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -13,12 +13,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use store::{Transaction, TreeId};
 
-use super::all_rows::row_at;
 use super::row_groups::{Address, LAST_ROW_ID, RowGroupCache, RowGroups, Trees, delete, find};
 use super::scan::RowGroupScan;
-use super::{ROW_GROUP_ROWS, RowGroupWriter, damaged};
+use super::{AddressedRows, ROW_GROUP_ROWS, RowGroupWriter, damaged};
 use crate::SqlError;
-use crate::table::{ColumnScanRequest, ColumnStore, Table, View};
+use crate::table::{ColumnRows, ColumnScanRequest, ColumnStore, Table, View};
 
 /// The column store. Keep one for each open store: it remembers which numbers of row groups were used.
 #[derive(Debug)]
@@ -107,19 +106,19 @@ impl ColumnStore for RowGroupStore {
         Ok(Some(Arc::new(scan)))
     }
 
-    fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError> {
-        let found = find(view, table, key, &self.shared(table.storage))?;
-        Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
-    }
-
-    fn row_at(
+    fn find(
         &self,
         view: &View,
         table: &Table,
-        address: &[u8],
+        key: &[u8],
         columns: &[usize],
-    ) -> Result<Option<Vec<ArrayRef>>, SqlError> {
-        row_at(self.shared(table.storage), view, table, address, columns)
+    ) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError> {
+        let found = find(view, table, key, &self.shared(table.storage), columns)?;
+        Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
+    }
+
+    fn rows(&self, view: &View, table: &Table, columns: &[usize]) -> Box<dyn ColumnRows> {
+        Box::new(AddressedRows::new(self.shared(table.storage), view.clone(), columns.to_vec()))
     }
 
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError> {

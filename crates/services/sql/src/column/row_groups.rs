@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, RwLock};
 use store::cache::Hint;
@@ -345,30 +345,75 @@ impl RowGroups {
     }
 }
 
-/// The row with this encoded primary key.
-pub(crate) fn find(
+/// How many vectors a [`SearchedKeys`] keeps. Row groups that are searched in turn have keys in one range.
+const SEARCHED_MOST: usize = 8;
+
+/// The keys of the vectors that were searched last, by row group and vector.
+#[derive(Debug, Default)]
+pub(crate) struct SearchedKeys {
+    vectors: Vec<((u32, usize), Vec<ArrayRef>)>,
+}
+
+impl SearchedKeys {
+    fn of(
+        &mut self,
+        vector: (u32, usize),
+        read: impl FnOnce() -> Result<Vec<ArrayRef>, SqlError>,
+    ) -> Result<&[ArrayRef], SqlError> {
+        let at = match self.vectors.iter().position(|(known, _)| *known == vector) {
+            Some(at) => at,
+            None => {
+                if self.vectors.len() == SEARCHED_MOST {
+                    self.vectors.remove(0);
+                }
+                self.vectors.push((vector, read()?));
+                self.vectors.len() - 1
+            }
+        };
+        Ok(self.vectors[at].1.as_slice())
+    }
+}
+
+/// Where the row with an encoded primary key is.
+pub(crate) fn locate(
     view: &View,
     table: &Table,
     key: &[u8],
     shared: &RowGroupCache,
-) -> Result<Option<(Address, RecordBatch)>, SqlError> {
+    searched: &mut SearchedKeys,
+) -> Result<Option<(Trees, Arc<RowGroupMetadata>, Address)>, SqlError> {
     let Some((trees, meeting)) = shared.meeting(view, table, key, key)? else { return Ok(None) };
     let get = |key: &[u8]| view.get(trees.chunks, key);
     for (id, metadata) in meeting {
         let Some((_, firsts)) = metadata.keys.split_last() else { continue };
         let Some(vector) = firsts.partition_point(|first| first.as_slice() <= key).checked_sub(1) else { continue };
         let rows = metadata.vector_rows(vector);
-        let columns = read_rows(&get, table, (id, &metadata), vector, &table.key, (0, rows))?;
-        let Some(at) = search(&columns, rows, key) else { continue };
+        let read = || read_rows(&get, table, (id, &metadata), vector, &table.key, (0, rows));
+        let Some(at) = search(searched.of((id, vector), read)?, rows, key) else { continue };
         let address = Address { row_group: id, row: (vector * VECTOR_ROWS + at) as u32 };
-        if view.get(trees.deleted, &address.key())?.is_some() {
-            continue;
+        if view.get(trees.deleted, &address.key())?.is_none() {
+            return Ok(Some((trees, metadata, address)));
         }
-        let all: Vec<usize> = (0..table.columns.len()).collect();
-        let columns = read_rows(&get, table, (id, &metadata), vector, &all, (at, 1))?;
-        return Ok(Some((address, RecordBatch::try_new(table.schema.clone(), columns)?)));
     }
     Ok(None)
+}
+
+/// The row with this encoded primary key, in some columns.
+pub(crate) fn find(
+    view: &View,
+    table: &Table,
+    key: &[u8],
+    shared: &RowGroupCache,
+    columns: &[usize],
+) -> Result<Option<(Address, RecordBatch)>, SqlError> {
+    let found = locate(view, table, key, shared, &mut SearchedKeys::default())?;
+    let Some((trees, metadata, address)) = found else { return Ok(None) };
+    let get = |key: &[u8]| view.get(trees.chunks, key);
+    let (vector, at) = (address.row as usize / VECTOR_ROWS, address.row as usize % VECTOR_ROWS);
+    let values = read_rows(&get, table, (address.row_group, &metadata), vector, columns, (at, 1))?;
+    let schema = Arc::new(table.schema.project(columns)?);
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    Ok(Some((address, RecordBatch::try_new_with_options(schema, values, &options)?)))
 }
 
 /// The position of a key among those of a vector, by binary search.

@@ -265,7 +265,7 @@ fn both(loads: &[RecordBatch], deleted: impl Fn(i64, i32) -> bool) -> Both {
         let view = View::Snapshot(store.snapshot());
         for row in (0..load.num_rows()).filter(|&row| deleted(a.value(row), b.value(row))) {
             let keys = super::writer::BatchKeys::of(&load.slice(row, 1), &[0, 1]);
-            let (address, _) = columns.find(&view, table.table(), keys.get(0)).unwrap().unwrap();
+            let (address, _) = columns.find(&view, table.table(), keys.get(0), &[]).unwrap().unwrap();
             columns.delete(&mut transaction, table.table(), &address).unwrap();
         }
         transaction.commit().unwrap();
@@ -388,7 +388,7 @@ fn two_that_delete_one_row_conflict_and_two_that_delete_neighbours_do_not() {
     let view = View::Snapshot(both.store.snapshot());
     let address = |row: usize| {
         let keys = super::writer::BatchKeys::of(&rows(0, 20_000).slice(row, 1), &[0, 1]);
-        both.columns.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap().0
+        both.columns.find(&view, both.table.table(), keys.get(0), &[]).unwrap().unwrap().0
     };
     let delete = |row: usize| {
         let mut transaction = both.store.begin();
@@ -408,11 +408,33 @@ fn unsorted_rows_are_ordered_by_key_on_the_way_in() {
     let backwards = datafusion::arrow::array::UInt32Array::from_iter_values((0..30_000).rev());
     both.table.append([datafusion::arrow::compute::take_record_batch(&batch, &backwards).unwrap()]).unwrap();
     let view = View::Snapshot(both.store.snapshot());
+    let all: Vec<usize> = (0..batch.num_columns()).collect();
     for row in [0, 1, 8191, 8192, 29_999] {
         let keys = super::writer::BatchKeys::of(&batch.slice(row, 1), &[0, 1]);
-        let (_, found) = both.columns.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap();
+        let (_, found) = both.columns.find(&view, both.table.table(), keys.get(0), &all).unwrap().unwrap();
         assert_eq!(found, batch.slice(row, 1));
     }
+}
+
+#[test]
+fn rows_that_are_read_one_after_the_other_share_what_was_decoded() {
+    let batch = rows(0, 10_000);
+    let both = both(std::slice::from_ref(&batch), |a, _| a == 2);
+    let (view, table) = (View::Snapshot(both.store.snapshot()), both.table.table());
+    let keys = super::writer::BatchKeys::of(&batch, &[0, 1]);
+    let mut reader = both.columns.rows(&view, table, &[1, 2]);
+    let mut last = None;
+    for row in [0, 1, 8191, 8192, 9999] {
+        let address = reader.with_key(table, keys.get(row)).unwrap().unwrap();
+        let (columns, at) = reader.at(table, &address).unwrap().unwrap();
+        assert_eq!(&columns[1].slice(at, 1), &batch.column(2).slice(row, 1));
+        let is_same = last.replace(columns[1].clone()).is_some_and(|last| Arc::ptr_eq(&last, &columns[1]));
+        assert_eq!(is_same, row > 0 && row != 8192, "row {row}");
+    }
+    let a = batch.column(0).as_primitive::<Int64Type>();
+    let gone = (0..batch.num_rows()).find(|row| a.value(*row) == 2).unwrap();
+    assert_eq!(reader.with_key(table, keys.get(gone)).unwrap(), None);
+    assert!(reader.at(table, &super::Address { row_group: 1, row: gone as u32 }.encode()).unwrap().is_none());
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -476,12 +498,13 @@ fn rows_move_from_row_form_a_row_group_at_a_time_and_numbers_of_row_groups_go_on
     );
     assert_eq!(both.columns.move_rows(both.store.begin(), table, 0, |_, _| false, |_, _| Ok(())).unwrap(), 0);
     let view = View::Snapshot(both.store.snapshot());
+    let all: Vec<usize> = (0..batch.num_columns()).collect();
     for row in [0, 8192, ROW_GROUP_ROWS - 1] {
-        let (_, found) = both.columns.find(&view, table, keys.get(row)).unwrap().unwrap();
+        let (_, found) = both.columns.find(&view, table, keys.get(row), &all).unwrap().unwrap();
         assert_eq!(found, batch.slice(row, 1));
         assert_eq!(view.get(table.rows, keys.get(row)).unwrap(), None);
     }
-    assert!(both.columns.find(&view, table, keys.get(ROW_GROUP_ROWS)).unwrap().is_none());
+    assert!(both.columns.find(&view, table, keys.get(ROW_GROUP_ROWS), &[]).unwrap().is_none());
     assert!(view.get(table.rows, keys.get(ROW_GROUP_ROWS)).unwrap().is_some());
     // Another process does not know which numbers this one has used.
     let other = Arc::new(RowGroupStore::new());
@@ -491,8 +514,8 @@ fn rows_move_from_row_form_a_row_group_at_a_time_and_numbers_of_row_groups_go_on
     appender.finish(&mut transaction).unwrap();
     transaction.commit().unwrap();
     let view = View::Snapshot(both.store.snapshot());
-    let (address, _) =
-        other.find(&view, table, super::writer::BatchKeys::of(&rows(1_000_000, 1), &[0, 1]).get(0)).unwrap().unwrap();
+    let keys = super::writer::BatchKeys::of(&rows(1_000_000, 1), &[0, 1]);
+    let (address, _) = other.find(&view, table, keys.get(0), &[]).unwrap().unwrap();
     assert_eq!(super::Address::decode(&address).unwrap().row_group, 2);
 }
 
@@ -518,7 +541,7 @@ fn a_compacted_row_groups_number_is_not_given_again_while_it_is_known() {
     );
     let view = View::Snapshot(both.store.snapshot());
     let key = super::writer::BatchKeys::of(&rows(10_000, 50), &[0, 1]);
-    let (address, _) = columns.find(&view, table, key.get(49)).unwrap().unwrap();
+    let (address, _) = columns.find(&view, table, key.get(49), &[]).unwrap().unwrap();
     assert_eq!(super::Address::decode(&address).unwrap(), super::Address { row_group: 3, row: 49 });
 }
 
@@ -534,7 +557,7 @@ fn a_view_from_before_a_compaction_finds_keys_where_they_were() {
     let keys = super::writer::BatchKeys::of(&rows(0, 3000), &[0, 1]);
     for (view, row_group) in [(&after, 2), (&before, 1)] {
         for row in [0, 6, 9, 1500, 1506, 2999] {
-            let found = columns.find(view, table, keys.get(row)).unwrap();
+            let found = columns.find(view, table, keys.get(row), &[]).unwrap();
             let row_groups = found.map(|(address, _)| super::Address::decode(&address).unwrap().row_group);
             assert_eq!(row_groups, (row / 3 % 5 >= 2).then_some(row_group), "row {row}");
         }
@@ -549,7 +572,7 @@ fn of_a_compaction_and_a_deletion_beside_it_the_first_to_commit_wins() {
         let (mut deletion, compaction) = (both.store.begin(), both.store.begin());
         let view = View::Snapshot(deletion.snapshot().clone());
         let keys = super::writer::BatchKeys::of(&rows(0, 3000), &[0, 1]);
-        let (address, _) = columns.find(&view, table, keys.get(2999)).unwrap().unwrap();
+        let (address, _) = columns.find(&view, table, keys.get(2999), &[]).unwrap().unwrap();
         columns.delete(&mut deletion, table, &address).unwrap();
         let (compacted, deleted) = if compaction_first {
             let compacted = columns.compact(compaction, table, |_, _| Ok(()));
@@ -566,6 +589,6 @@ fn of_a_compaction_and_a_deletion_beside_it_the_first_to_commit_wins() {
             deleted.unwrap();
         }
         let after = View::Snapshot(both.store.snapshot());
-        assert_eq!(columns.find(&after, table, keys.get(2999)).unwrap().is_some(), compaction_first);
+        assert_eq!(columns.find(&after, table, keys.get(2999), &[]).unwrap().is_some(), compaction_first);
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream;
 
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
@@ -34,6 +36,15 @@ pub enum StatementResult {
     CopyIn(CopyIn),
     /// COPY .. TO STDOUT began.
     CopyOut(CopyOut),
+}
+
+impl StatementResult {
+    /// The rows of one batch.
+    pub(crate) fn of_batch(batch: RecordBatch, tag: &'static str) -> StatementResult {
+        let schema = batch.schema();
+        let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
+        StatementResult::Rows { schema, stream, tag }
+    }
 }
 
 impl std::fmt::Debug for StatementResult {

@@ -93,8 +93,8 @@ pub(crate) struct TupleMover {
     rows: AtomicU64,
     compacted: AtomicU64,
     conflicts: AtomicU64,
-    /// Held by a VACUUM while it compacts: each locks many rows.
-    vacuums: Mutex<()>,
+    /// Held by a VACUUM while it compacts: each locks many rows. Who waits for it can be ended.
+    vacuums: tokio::sync::Mutex<()>,
     stop: Mutex<bool>,
     wake: Condvar,
 }
@@ -119,7 +119,7 @@ impl TupleMover {
             rows: AtomicU64::new(0),
             compacted: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
-            vacuums: Mutex::default(),
+            vacuums: tokio::sync::Mutex::default(),
             stop: Mutex::new(false),
             wake: Condvar::new(),
         }
@@ -248,8 +248,8 @@ impl TupleMover {
 
     /// Compacts some row groups of a table that are due, unless a transaction changes its definition: its work would be in vain. Returns
     /// the number of row groups that were replaced.
-    pub(crate) fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
-        let _alone = self.vacuums.lock();
+    pub(crate) async fn compact_table(&self, table: u64) -> Result<usize, SqlError> {
+        let _alone = self.vacuums.lock().await;
         if self.table_locks.is_alone(table) {
             return Ok(0);
         }
@@ -265,6 +265,12 @@ impl TupleMover {
             }
         }
         Ok(row_groups)
+    }
+
+    /// Lets each VACUUM wait until the returned guard is dropped.
+    #[cfg(test)]
+    pub(crate) async fn without_vacuum(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.vacuums.lock().await
     }
 
     /// Moves all rows that are due, now. Returns their number.

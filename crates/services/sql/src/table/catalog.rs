@@ -142,15 +142,17 @@ impl Catalog {
 
     /// Whether a name of a schema is taken: by an object or by an index, also that of a primary key.
     pub(crate) fn is_taken(&self, schema: &str, name: &str) -> bool {
-        self.get(schema, name).is_some() || self.index(schema, name).is_some() || self.is_key(schema, name)
+        self.is_taken_beside(schema, name, None)
     }
 
-    /// Whether it is the name of a primary key in a schema, and so of its index.
-    fn is_key(&self, schema: &str, name: &str) -> bool {
-        let entries = self.schemas.get(schema).into_iter().flat_map(BTreeMap::values);
-        let is_it =
-            |entry: &Entry| matches!(entry, Entry::Table(table) if !table.key.is_empty() && table.key_name == name);
-        entries.into_iter().any(is_it)
+    /// The same without the indexes of one table, whose definition is being changed.
+    pub(crate) fn is_taken_beside(&self, schema: &str, name: &str, table: Option<u64>) -> bool {
+        let Some(entries) = self.schemas.get(schema) else { return false };
+        let has_index = |entry: &Entry| match entry {
+            Entry::Table(other) => Some(other.id) != table && other.has_index(name),
+            _ => false,
+        };
+        entries.contains_key(name) || entries.values().any(has_index)
     }
 
     /// All sequences.

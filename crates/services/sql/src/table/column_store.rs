@@ -30,6 +30,15 @@ pub struct ColumnScanRequest<'a> {
     pub partitions: usize,
 }
 
+/// Rows of one table in the column store, read one after the other. What was decoded for a row is kept for its neighbours.
+pub trait ColumnRows: Send + Debug {
+    /// The columns with the row at an address, and its position in them; `None` if it is deleted.
+    fn at(&mut self, table: &Table, address: &[u8]) -> Result<Option<(&[ArrayRef], usize)>, SqlError>;
+
+    /// The address of the row with an encoded primary key.
+    fn with_key(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, SqlError>;
+}
+
 /// Stores rows of tables in the column store.
 pub trait ColumnStore: Send + Sync + Debug {
     /// A plan for the rows that `view` sees in the column store, without deleted ones; `None` if there are none. The
@@ -42,18 +51,18 @@ pub trait ColumnStore: Send + Sync + Debug {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, SqlError>;
 
     /// The row with an encoded primary key, if it is in the column store: its address and a batch of that one row with
-    /// all columns. It is called for each row that is inserted into a table with a primary key, so a search for a key
+    /// these columns. It is called for each row that is inserted into a table with a primary key, so a search for a key
     /// that does not exist must be fast.
-    fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
-
-    /// The values of some columns in the row at an address; `None` if it is deleted.
-    fn row_at(
+    fn find(
         &self,
         view: &View,
         table: &Table,
-        address: &[u8],
+        key: &[u8],
         columns: &[usize],
-    ) -> Result<Option<Vec<ArrayRef>>, SqlError>;
+    ) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
+
+    /// Reads rows of a table one after the other, in some columns.
+    fn rows(&self, view: &View, table: &Table, columns: &[usize]) -> Box<dyn ColumnRows>;
 
     /// The key that changes when the row at an address does, and its tree.
     fn place(&self, view: &View, table: &Table, address: &[u8]) -> Result<(TreeId, Vec<u8>), SqlError>;

@@ -185,6 +185,12 @@ impl Table {
         self.checks.iter().map(|check| &check.name).chain([&self.key_name]).chain(unique)
     }
 
+    /// Whether one of its indexes has that name, also that of its primary key.
+    pub(crate) fn has_index(&self, name: &str) -> bool {
+        let is_key = !self.key.is_empty() && self.key_name == name;
+        is_key || self.indexes.iter().any(|index| index.name == name)
+    }
+
     /// The position of a column.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)

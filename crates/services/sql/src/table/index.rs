@@ -32,6 +32,14 @@ pub(crate) fn reference_of_key(table: &Table, key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(key);
 }
 
+/// Appends the reference to the row at an address and a position in the columns of the primary key, which are none in a table without one.
+pub(crate) fn reference_of_row(keys: &[KeyColumn<'_>], (address, row): (&[u8], usize), out: &mut Vec<u8>) {
+    match keys.is_empty() {
+        true => out.extend_from_slice(address),
+        false => keys.iter().for_each(|key| key.encode(row, out)),
+    }
+}
+
 /// The entries of an index for rows with these columns.
 pub(crate) struct IndexEncoder<'a> {
     pub(crate) index: &'a Index,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::stats::Precision;
@@ -22,13 +22,12 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use futures::stream;
-use store::StoreError;
 
 use super::BATCH_BYTES;
 use super::column_store::ColumnStore;
-use super::definition::{ROW_TAG, Table};
+use super::definition::Table;
 use super::index_ranges::IndexedRows;
-use super::row_encoding::BatchBuilder;
+use super::referenced_rows::ReferencedRows;
 use super::view::View;
 use crate::SqlError;
 
@@ -48,8 +47,8 @@ pub(crate) struct IndexScan {
 
 /// What a plan asks while it reads rows between two batches.
 pub(crate) trait ReadLimits: fmt::Debug + Send + Sync {
-    /// Errors: why the statement must end; 53200 if there is no memory for so many bytes.
-    fn may_hold(&self, bytes: usize) -> Result<(), SqlError>;
+    /// Errors: why the statement must end; 53200 if it has taken too much memory, what was read before included.
+    fn may_go_on(&self) -> Result<(), SqlError>;
 }
 
 impl IndexScan {
@@ -88,73 +87,26 @@ impl IndexScan {
         IndexScan { limits: Some(limits), ..self.clone() }
     }
 
-    /// The projected columns of a row.
-    fn row(&self, reference: &[u8]) -> Result<RecordBatch, SqlError> {
-        let key = match reference.split_first() {
-            _ if !self.table.key.is_empty() => Some(reference),
-            Some((&ROW_TAG, key)) => Some(key),
-            _ => None,
-        };
-        let wanted: Vec<usize> = self.projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();
-        let found = match key {
-            Some(key) => match self.view.get(self.table.rows, key)? {
-                Some(row) => {
-                    let mut builder = BatchBuilder::new(&self.table, &self.projection, self.schema_now().clone(), 1);
-                    builder.push(key, &row)?;
-                    Some(builder.finish()?)
-                }
-                None if self.table.key.is_empty() => None,
-                None => match self.columns.find(&self.view, &self.table, key)? {
-                    Some((address, row)) => {
-                        let columns = wanted.iter().map(|at| row.column(*at).clone()).collect();
-                        Some(self.with_address(&address, columns)?)
-                    }
-                    None => None,
-                },
-            },
-            None => match self.columns.row_at(&self.view, &self.table, reference, &wanted)? {
-                Some(columns) => Some(self.with_address(reference, columns)?),
-                None => None,
-            },
-        };
-        let name = &self.found.index;
-        let missing = || StoreError::Corrupt(format!("index {name} has an entry of a row that is not there").into());
-        found.ok_or_else(|| missing().into())
-    }
-
-    /// A row with its address where that is projected; `columns` are the others.
-    fn with_address(&self, address: &[u8], columns: Vec<ArrayRef>) -> Result<RecordBatch, SqlError> {
-        let address: ArrayRef = Arc::new(BinaryArray::from_vec(vec![address]));
-        let mut columns = columns.into_iter();
-        let next = |at: &usize| match *at < self.table.columns.len() {
-            true => columns.next(),
-            false => Some(address.clone()),
-        };
-        let all: Vec<ArrayRef> = self.projection.iter().filter_map(next).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(1));
-        Ok(RecordBatch::try_new_with_options(self.schema_now().clone(), all, &options)?)
-    }
-
-    /// The next rows as a batch; at most a batch's number and memory. `held` are the bytes of the batches that wait to be read.
+    /// The next rows as a batch; at most a batch's number and memory.
     fn batch(
         &self,
+        rows: &mut ReferencedRows,
         references: &mut impl Iterator<Item = Bytes>,
         most: usize,
-        held: usize,
     ) -> Result<Option<RecordBatch>, SqlError> {
-        let (mut rows, mut bytes) = (Vec::new(), 0);
-        while rows.len() < most && bytes < BATCH_BYTES {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while found.len() < most && bytes < BATCH_BYTES {
             let Some(reference) = references.next() else { break };
             if let Some(limits) = &self.limits {
-                limits.may_hold(held)?;
+                limits.may_go_on()?;
             }
-            let row = owned(&self.row(&reference)?)?;
+            let row = owned(&rows.get(&self.found.index, &reference)?)?;
             bytes += row.get_array_memory_size();
-            rows.push(row);
+            found.push(row);
         }
-        match rows.is_empty() {
+        match found.is_empty() {
             true => Ok(None),
-            false => Ok(Some(concat_batches(self.schema_now(), &rows)?)),
+            false => Ok(Some(concat_batches(self.schema_now(), &found)?)),
         }
     }
 }
@@ -220,18 +172,16 @@ impl ExecutionPlan for IndexScan {
 
     fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (scan, most) = (self.clone(), context.session_config().batch_size());
+        let mut rows = ReferencedRows::new(&self.table, &self.view, &*self.columns, &self.projection)?;
         let mut references = self.found.references.clone().into_iter();
         let is_transaction = matches!(self.view, View::Transaction(_));
-        let (mut failed, mut held) = (false, 0);
+        let mut failed = false;
         let batches = std::iter::from_fn(move || {
             if failed {
                 return None;
             }
-            let batch = scan.batch(&mut references, most, held).transpose();
+            let batch = scan.batch(&mut rows, &mut references, most).transpose();
             failed = matches!(batch, Some(Err(_)));
-            if let (true, Some(Ok(batch))) = (is_transaction, &batch) {
-                held += batch.get_array_memory_size();
-            }
             batch.map(|batch| batch.map_err(DataFusionError::from))
         });
         let schema = self.schema_now().clone();
@@ -251,7 +201,7 @@ impl ExecutionPlan for IndexScan {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{Int64Array, StringViewArray};
+    use datafusion::arrow::array::{BinaryArray, Int64Array, StringViewArray};
     use datafusion::arrow::datatypes::{Field, Schema};
 
     use super::*;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use device::{CrashShelf, Shelf};
+use sql::engine::read_tables;
 use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Places, Store, StoreError, verify_places};
 
@@ -44,33 +45,48 @@ fn places(shelf: &Arc<CrashShelf>) -> Places {
 }
 
 pub(crate) fn open(shelf: &Arc<CrashShelf>) -> Result<(Store, Arc<Engine>), SqlError> {
+    open_with(shelf, EngineOptions::default().row_group_rows)
+}
+
+/// The same, with row groups of so many rows.
+pub(crate) fn open_with(shelf: &Arc<CrashShelf>, row_group_rows: usize) -> Result<(Store, Arc<Engine>), SqlError> {
     let (store, _) = Store::open(places(shelf), options())?;
-    let engine =
-        Engine::new(store.clone(), EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() })?;
+    let engine_options = EngineOptions { threads: 1, row_group_rows, tuple_mover: None, ..EngineOptions::default() };
+    let engine = Engine::new(store.clone(), engine_options)?;
     Ok((store, engine))
 }
 
-/// All tables with their columns and rows, as text.
+/// All tables with their columns, keys, indexes and rows, as text.
 async fn dump(engine: &Arc<Engine>) -> Result<String, SqlError> {
     let mut session = engine.session("reader");
     let mut text = String::new();
     for table in engine.tables()?.tables() {
-        let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        let columns: Vec<String> =
+            table.columns.iter().map(|column| format!("{} {:?}", column.name, column.kind)).collect();
+        let index = |index: &sql::table::Index| format!("{} {:?} {}", index.name, index.columns, index.unique);
+        let indexes: Vec<String> = table.indexes.iter().map(index).collect();
         let rows = try_run(&mut session, &format!("SELECT * FROM {} ORDER BY 1, 2", table.name), &[]).await?;
-        text += &format!("{} ({}), key {:?}\n{rows}\n", table.name, columns.join(", "), table.key);
+        let (name, columns, indexes) = (&table.name, columns.join(", "), indexes.join(", "));
+        text += &format!("{name} ({columns}), key {:?}, indexes {indexes}\n{rows}\n", table.key);
     }
     Ok(text)
 }
 
 /// The contents of the tables after each commit, and when the commit was confirmed.
-struct History {
-    states: Vec<String>,
+pub(crate) struct History {
+    pub(crate) states: Vec<String>,
     /// The number of operations of the shelf at that time, and the number of the state.
     answered: Vec<(usize, usize)>,
 }
 
 impl History {
-    async fn note(&mut self, engine: &Arc<Engine>, shelf: &CrashShelf) {
+    /// A history that begins with no tables.
+    pub(crate) fn new() -> History {
+        History { states: vec![String::new()], answered: Vec::new() }
+    }
+
+    /// What was done until now is confirmed.
+    pub(crate) async fn note(&mut self, engine: &Arc<Engine>, shelf: &CrashShelf) {
         let operations = shelf.operations();
         let state = dump(engine).await.expect("it reads");
         if self.states.last() != Some(&state) {
@@ -161,7 +177,7 @@ async fn transaction(session: &mut Session, random: &mut fastrand::Rng, number: 
 
 async fn live(shelf: &Arc<CrashShelf>, seed: u64) -> History {
     let random = &mut fastrand::Rng::with_seed(seed);
-    let mut history = History { states: vec![String::new()], answered: Vec::new() };
+    let mut history = History::new();
     let mut number = 0;
     for life in 0..3 {
         let (store, engine) = open(shelf).expect("it opens");
@@ -191,7 +207,8 @@ async fn live(shelf: &Arc<CrashShelf>, seed: u64) -> History {
     history
 }
 
-async fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
+/// Opens what a power failure has left: it is the last confirmed state or the next one, and indexes have its rows.
+pub(crate) async fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
     match verify_places(&places(after), &mut |_| ()) {
         Ok(report) if report.is_sound() => {}
         Ok(report) => return Err(format!("before opening:\n{report}")),
@@ -201,9 +218,14 @@ async fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Re
     }
     // Twice, because recovery itself has written.
     for _ in 0..2 {
-        let (_, engine) = open(after).map_err(|error| error.to_string())?;
+        let (store, engine) = open(after).map_err(|error| error.to_string())?;
         let found = dump(&engine).await.map_err(|error| error.to_string())?;
         history.check(point, &found)?;
+        let options = EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() };
+        let reports = read_tables(store, options).await.map_err(|error| error.to_string())?;
+        if let Some(problem) = reports.into_iter().find_map(|report| report.problem) {
+            return Err(problem);
+        }
     }
     Ok(())
 }

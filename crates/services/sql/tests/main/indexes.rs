@@ -1,16 +1,14 @@
 //! UNIQUE constraints and indexes: what they refuse, and that they have the rows of both stores whatever happens to these. The results are
 //! those of PostgreSQL 15, but where a comment says otherwise.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int32Array};
-use device::{CrashShelf, Shelf};
 use sql::engine::read_tables;
 use sql::repair::give_up;
 use sql::{Engine, EngineOptions};
-use store::{Direction, Loss, Options, Part, Places, Store, TreeId};
+use store::{Direction, Loss, Options, Part, Store, TreeId};
 
 use crate::rights::{engine_and_guard, session_of};
 use crate::support::{check, copy, run, session, try_run, with_row_groups_of};
@@ -100,6 +98,94 @@ async fn a_value_is_there_once_and_null_as_often_as_wanted() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn values_that_are_equal_are_one_value_of_a_unique_index_however_they_are_written() {
+    let columns = "c char(3) unique, z timestamptz unique, r real unique, d numeric(6,2) unique, u uuid unique";
+    let first = "(1, 'ab', '2024-01-01 12:00:00+00', 'NaN', 1.0, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11')";
+    for rows in [0, ROW_GROUP_ROWS - 1] {
+        let engine = small();
+        let mut session = engine.session("tester");
+        run(&mut session, &format!("create table k (id int primary key, {columns})")).await;
+        assert_eq!(run(&mut session, &format!("insert into k values {first}")).await, "INSERT 0 1");
+        run(&mut session, &format!("insert into k (id) select 100 + g from generate_series(1, {rows}) as x(g)")).await;
+        assert_eq!(engine.move_rows(0).expect("rows are moved") > 0, rows > 0);
+        let count = rows + 2;
+        check(
+            &mut session,
+            &[
+                ("insert into k (id, c) values (2, 'ab ')", "error 23505"),
+                ("insert into k (id, z) values (2, '2024-01-01 14:00:00+02')", "error 23505"),
+                ("insert into k (id, r) values (2, 'NaN')", "error 23505"),
+                ("insert into k (id, d) values (2, 1.00), (3, 1)", "error 23505"),
+                ("insert into k (id, u) values (2, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11')", "error 23505"),
+                ("insert into k (id, r) values (2, 0), (3, '-0')", "error 23505"),
+                ("insert into k (id, c) select g, 'x' from generate_series(2, 40) as x(g)", "error 23505"),
+                // Texts are compared by their bytes.
+                ("insert into k (id, c, r) values (2, 'AB', 0)", "INSERT 0 1"),
+                ("update k set id = id, c = c, z = z, r = r, d = d, u = u", &format!("UPDATE {count}")),
+                ("update k set r = '-0' where id = 2", "UPDATE 1"),
+                ("update k set c = 'ab' where id = 2", "error 23505"),
+                // Two values change places as a whole; PostgreSQL refuses it.
+                ("update k set c = case id when 1 then 'AB' else 'ab' end where id < 3", "UPDATE 2"),
+                ("insert into k (id, c) values (3, 'AB')", "error 23505"),
+                (
+                    "insert into k (id, c) values (1, 'AB'), (2, 'AB') on conflict (c) do update set d = excluded.id",
+                    "error 21000",
+                ),
+                ("select id, c from k where c is not null order by id", "1|AB\n2|ab"),
+            ],
+        )
+        .await;
+        is_sound(engine.store(), &format!("{rows} rows in a row group")).await;
+    }
+}
+
+#[tokio::test]
+async fn values_beyond_the_largest_entry_are_refused_wherever_they_come_from() {
+    let engine = small();
+    let mut session = engine.session("tester");
+    check(
+        &mut session,
+        &[
+            ("create table w (id int, t text)", "CREATE TABLE"),
+            ("insert into w select g, repeat('x', 1100) from generate_series(1, 40) as x(g)", "INSERT 0 40"),
+            (
+                "create index on w (t)",
+                "error 54000: index row size 1111 exceeds the maximum 1024 for index \"w_t_idx\"",
+            ),
+            ("alter table w add primary key (id, t)", "error 54000"),
+            ("update w set t = repeat('x', 990 + id)", "UPDATE 40"),
+            ("create index on w (t)", "error 54000"),
+            ("update w set t = repeat('x', 900 + id)", "UPDATE 40"),
+            ("create unique index wt on w (t); create index on w (t)", "CREATE INDEX\nCREATE INDEX"),
+            ("update w set t = repeat('x', 1100) where id = 7", "error 54000"),
+            ("insert into w select g, repeat('y', 1000 + g) from generate_series(1, 40) as x(g)", "error 54000"),
+            ("insert into w values (1, repeat('x', 5000)) on conflict (t) do nothing", "error 54000"),
+            ("insert into w values (1, repeat('x', 5000)) on conflict (t) do update set id = 0", "error 54000"),
+            ("select count(*) from w where t = repeat('x', 5000)", "0"),
+            ("select count(*) from w where t > repeat('x', 5000) or t in (repeat('x', 907), repeat('x', 2000))", "1"),
+        ],
+    )
+    .await;
+    is_sound(engine.store(), "long values").await;
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_where_its_index_and_its_table_are_dropped() {
+    let engine = small();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(&mut a, "create table t (id int primary key, u int); create index i on t (u)").await;
+    run(&mut a, "insert into t select g, g % 100 from generate_series(1, 1000) as x(g)").await;
+    let declared = "begin; declare c cursor for select id from t where u = 7 and id < 400 order by id";
+    assert!(run(&mut a, "explain select id from t where u = 7 and id < 400").await.contains("IndexScan"));
+    check(&mut a, &[(declared, "BEGIN\nDECLARE CURSOR"), ("fetch 1 from c", "7")]).await;
+    check(&mut b, &[("drop index i", "DROP INDEX"), ("delete from t where id = 107", "DELETE 1")]).await;
+    check(&mut b, &[("drop table t", "DROP TABLE")]).await;
+    check(&mut a, &[("fetch 2 from c", "107\n207"), ("fetch all from c", "307"), ("commit", "COMMIT")]).await;
+    check(&mut a, &[("select count(*) from t", "error 42P01")]).await;
+    is_sound(engine.store(), "afterwards").await;
 }
 
 #[tokio::test]
@@ -319,6 +405,47 @@ async fn the_name_of_a_primary_key_is_taken_for_whatever_is_made_or_renamed() {
 }
 
 #[tokio::test]
+async fn names_that_one_statement_gives_are_apart_and_one_that_it_drops_is_free() {
+    let mut session = session();
+    check(
+        &mut session,
+        &[
+            ("create table n (a int, b int)", "CREATE TABLE"),
+            (
+                "alter table n add constraint x unique (a), add constraint x unique (b)",
+                "error 42P07: relation \"x\" already exists",
+            ),
+            (
+                "alter table n add constraint x unique (a), add constraint x primary key (b)",
+                "error 42P07: relation \"x\" already exists",
+            ),
+            ("alter table n add constraint x primary key (b), add constraint x unique (a)", "error 42P07"),
+            ("alter table n add constraint x check (a > 0), add constraint x primary key (b)", "error 42710"),
+            ("alter table n add constraint n_pkey unique (a), add primary key (b)", "ALTER TABLE"),
+            ("insert into n values (1, 1)", "INSERT 0 1"),
+            ("insert into n values (2, 1)", "error 23505: duplicate key value violates unique constraint \"n_pkey1\""),
+            ("alter table n drop constraint n_pkey, add constraint n_pkey unique (a, b)", "ALTER TABLE"),
+            ("insert into n values (1, 2)", "INSERT 0 1"),
+            ("alter table n add unique (b, a), add unique (b, a)", "ALTER TABLE"),
+            ("alter table n drop constraint n_b_a_key, drop constraint n_b_a_key1", "ALTER TABLE"),
+            (
+                "create table s (a serial, b int, constraint s_a_seq primary key (b))",
+                "error 42P07: relation \"s_a_seq\" already exists",
+            ),
+            ("create table s (a serial, b int, constraint s_a_seq unique (b))", "error 42P07"),
+            ("create table s (a int generated always as identity constraint s_a_seq unique)", "error 42P07"),
+            ("create table s (a serial primary key)", "CREATE TABLE"),
+            ("create index s_a_seq on s (a)", "error 42P07"),
+            ("alter table n add constraint s_a_seq unique (a)", "error 42P07"),
+            ("create index o_a_seq on n (a)", "CREATE INDEX"),
+            ("create table o (a serial primary key)", "CREATE TABLE"),
+            ("insert into o default values; select nextval('o_a_seq1')", "INSERT 0 1\n2"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn what_became_free_after_the_snapshot_is_no_duplicate_in_repeatable_read() {
     let begin = ("begin isolation level repeatable read; select 1", "BEGIN\n1");
     // In the delta store, and in a row group.
@@ -445,84 +572,4 @@ async fn an_index_that_lacks_rows_is_found_and_made_again_by_a_repair() {
             .await;
         check(&mut again, &[("insert into t values (40, 40, 1)", "INSERT 0 1")]).await;
     }
-}
-
-fn options() -> Options {
-    let journal = journal::Options {
-        segment_bytes: 64 << 10,
-        buffer_bytes: 16 << 10,
-        preparation: journal::Preparation::Inline,
-        identity: 0x5eed_1d01,
-        ..journal::Options::default()
-    };
-    Options {
-        journal,
-        page_bytes: 4096,
-        cache_bytes: 4 << 20,
-        data_device_bytes: 1 << 20,
-        images_device_bytes: 256 << 10,
-        transaction_bytes: 24 << 10,
-        background: false,
-        clock: Arc::new(|| 1),
-        ..Options::default()
-    }
-}
-
-fn opened(shelf: &Arc<dyn Shelf>) -> Store {
-    let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf.clone() };
-    Store::open(places, options()).expect("it opens").0
-}
-
-#[tokio::test]
-async fn a_power_failure_leaves_indexes_with_the_rows_that_are_there() {
-    let shelf = Arc::new(CrashShelf::new(5));
-    let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
-    let store = opened(&dyn_shelf);
-    let engine = with_row_groups_of(store.clone(), ROW_GROUP_ROWS);
-    let mut session = engine.session("u");
-    for step in [
-        "create table t (id int primary key, u int unique, v text)",
-        "create table p (u int unique, v int)",
-        "insert into t select g, -g, repeat('x', 200) from generate_series(1, 50) as x(g)",
-        "insert into p select g, g % 3 from generate_series(1, 50) as x(g)",
-        "checkpoint",
-        "create index on t (v, u)",
-        "create index on p (v)",
-        "insert into t select g, -g, '' from generate_series(51, 60) as x(g)",
-        "insert into p values (77, 7), (78, 8), (79, 9), (80, 9), (81, 9), (82, 9), (83, 9), (84, 9), (85, 9), (86, 9), (87, 9), (88, 9)",
-        "update t set u = u - 100 where id % 2 = 0",
-        "move",
-        "checkpoint",
-        "update p set u = u + 1000 where u > 30",
-        "delete from p where u < 20",
-        "compact",
-        "alter table t alter column u type bigint",
-        "checkpoint",
-        "drop index t_v_u_idx",
-        "truncate p",
-    ] {
-        match step {
-            "checkpoint" => _ = store.checkpoint().expect("writes home"),
-            "move" => assert!(engine.move_rows(0).expect("moves") > 0),
-            "compact" => assert!(engine.compact().expect("compacts") > 0),
-            sql => {
-                let got = run(&mut session, sql).await;
-                assert!(!got.starts_with("error"), "{sql}: {got}");
-            }
-        }
-    }
-    is_sound(&store, "before").await;
-    let mut found: BTreeMap<usize, usize> = BTreeMap::new();
-    for point in shelf.points() {
-        for image in shelf.images(point).skip(point % 4).step_by(4) {
-            let after: Arc<dyn Shelf> = Arc::new(image.shelf());
-            let store = opened(&after);
-            is_sound(&store, &image.to_string()).await;
-            let engine = with_row_groups_of(store, ROW_GROUP_ROWS);
-            *found
-                .entry(engine.tables().expect("names").tables().map(|table| table.indexes.len()).sum())
-                .or_default() += 1;
-        }
-    }
-    assert!(found.values().sum::<usize>() > 30 && found.len() > 3, "too few images to mean anything: {found:?}");
 }

@@ -12,6 +12,7 @@ mod cursors;
 mod encrypted;
 mod external;
 mod histories;
+mod index_crashes;
 mod index_histories;
 mod indexes;
 mod large_tables;

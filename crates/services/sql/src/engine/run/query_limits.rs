@@ -91,8 +91,8 @@ impl QueryLimits {
 }
 
 impl ReadLimits for QueryLimits {
-    fn may_hold(&self, bytes: usize) -> Result<(), SqlError> {
+    fn may_go_on(&self) -> Result<(), SqlError> {
         self.check()?;
-        self.check_room(bytes)
+        self.account.check()
     }
 }

@@ -374,6 +374,8 @@ impl SessionTransaction {
         let Saved { savepoint, locks, cursors, notifications, counters: (made, ended), .. } = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         self.went_back = true;
+        // A statement that was ended while it wrote what nobody else can see has not said that it is over.
+        self.locks_rows = true;
         self.with(|transaction| {
             transaction.rollback_to(savepoint);
             // What could not be spilled is lost, and with it what was before the savepoint.

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{CastKind, DataType as AstType, Expr, SelectItem, Statement};
-use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
@@ -71,9 +69,7 @@ impl AdvisoryCalls {
             columns.push(column);
         }
         let schema = column_labels::labelled(statement, &Arc::new(Schema::new(fields)));
-        let batch = RecordBatch::try_new(schema.clone(), columns)?;
-        let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
-        Ok(StatementResult::Rows { schema, stream, tag: "SELECT" })
+        Ok(StatementResult::of_batch(RecordBatch::try_new(schema, columns)?, "SELECT"))
     }
 
     /// The arguments of each call; `None` where one is NULL.

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, Statement};
-use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
@@ -71,7 +69,5 @@ pub(super) fn show_all(session: &Session) -> Result<StatementResult, SqlError> {
 }
 
 fn rows(schema: SchemaRef, columns: Vec<ArrayRef>, tag: &'static str) -> Result<StatementResult, SqlError> {
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
-    Ok(StatementResult::Rows { schema, stream, tag })
+    Ok(StatementResult::of_batch(RecordBatch::try_new(schema, columns)?, tag))
 }

@@ -24,6 +24,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, SelectItem, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::changed_table;
+use super::new_object::{constraint_exists, numbered};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, folded};
@@ -212,7 +213,7 @@ pub(crate) async fn add(session: &Session, table: &mut Table, constraints: &[Che
         let later = constraints.iter().filter_map(|other| other.name.as_ref().map(folded));
         let taken: BTreeSet<String> = table.constraint_names().cloned().collect();
         let name = match given {
-            Some(name) if taken.contains(&name) => return Err(exists(table, &name)),
+            Some(name) if taken.contains(&name) => return Err(constraint_exists(table, &name)),
             Some(name) => name,
             None => {
                 let later: BTreeSet<String> = later.collect();
@@ -245,10 +246,6 @@ fn unqualified(condition: &Expr) -> Expr {
     condition
 }
 
-fn exists(table: &Table, name: &str) -> SqlError {
-    SqlError::statement("42710", format!("constraint \"{name}\" for relation \"{}\" already exists", table.name))
-}
-
 /// PostgreSQL's name: of the table, and of the column if the condition names only one.
 fn chosen(table: &Table, condition: &Expr, is_free: impl Fn(&str) -> bool) -> String {
     let columns = columns_of(condition, &table.columns);
@@ -257,8 +254,7 @@ fn chosen(table: &Table, condition: &Expr, is_free: impl Fn(&str) -> bool) -> St
         Some(column) => format!("{}_{column}_check", table.name),
         None => format!("{}_check", table.name),
     };
-    let numbered = (1u32..).map(|number| format!("{plain}{number}"));
-    std::iter::once(plain.clone()).chain(numbered).find(|name| is_free(name)).unwrap_or_default()
+    numbered(&plain, is_free)
 }
 
 /// Refuses a constraint that rows of the table violate. Errors: 23514.

@@ -36,6 +36,13 @@ pub(crate) struct ReadTable {
     pub(crate) uniques: Vec<NewIndex>,
 }
 
+impl ReadTable {
+    /// Whether one of its indexes is given that name, or its primary key has it.
+    pub(crate) fn gives_name(&self, name: &str) -> bool {
+        self.key_name == name || self.uniques.iter().any(|unique| unique.given_name() == Some(name))
+    }
+}
+
 /// Reads the columns and constraints of CREATE TABLE. Errors: those of its parts.
 pub(crate) async fn read_columns(
     session: &Session,

@@ -13,7 +13,7 @@ use store::TreeId;
 
 use super::bulk_load::BulkLoad;
 use super::column_definitions::{self, ReadTable, check_names};
-use super::new_object::{created, done, free};
+use super::new_object::{created, done, free, taken};
 use super::{changed_table, check_constraints, indexes, sequences};
 use crate::SqlError;
 use crate::engine::parse::ast::resolve;
@@ -52,6 +52,10 @@ pub(crate) async fn create_table(session: &mut Session, create: &CreateTable) ->
     check_names(&read.columns)?;
     let asked = std::mem::take(&mut read.sequences);
     let made = sequences::name_sequences(session, (&schema, &name), &mut read.columns, asked)?;
+    // As in PostgreSQL the sequences are there before the indexes.
+    if let Some((_, sequence)) = made.iter().find(|(_, sequence)| read.gives_name(&sequence.name)) {
+        return Err(taken(&sequence.name));
+    }
     let table = make_table(session, schema, name, read).await?;
     sequences::create_owned(session, "CREATE TABLE", &table, made)?;
     let Some((batches, _)) = rows else {

@@ -110,7 +110,7 @@ impl Session {
             return changing_rows(self, Changing::Sequence(sequence)).await;
         }
         if let Some(maintenance) = &prepared.maintenance {
-            return maintenance::run(self, maintenance);
+            return maintenance::run(self, maintenance).await;
         }
         let Some(statement) = &prepared.statement else { return Ok(StatementResult::Done { tag: String::new() }) };
         let controlled = session_statements::control(self, statement).await;

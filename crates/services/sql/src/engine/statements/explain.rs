@@ -7,12 +7,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     AnalyzeFormat, AnalyzeFormatKind, DescribeAlias, Expr, Statement, UtilityOption, Value,
 };
-use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
@@ -103,6 +101,5 @@ pub(crate) async fn explain(
     }
     let column: ArrayRef = Arc::new(StringArray::from(lines));
     let batch = RecordBatch::try_new(schema(), vec![column])?;
-    let stream = Box::pin(RecordBatchStreamAdapter::new(schema(), stream::iter([Ok(batch)])));
-    Ok(StatementResult::Rows { schema: schema(), stream, tag: "EXPLAIN" })
+    Ok(StatementResult::of_batch(batch, "EXPLAIN"))
 }

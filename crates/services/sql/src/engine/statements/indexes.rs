@@ -16,14 +16,13 @@ use node::identity::Action;
 use store::Transaction;
 
 use super::changed_table;
-use super::new_object::{done, taken};
+use super::new_object::{done, index_name};
 use crate::SqlError;
 use crate::column::index_entries;
 use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::{Session, StatementResult};
 use crate::index_check;
 use crate::table::catalog;
-use crate::table::index;
 use crate::table::key::is_key_type;
 use crate::table::{Entry, Index, IndexOrder, Table};
 
@@ -42,6 +41,11 @@ pub(crate) struct NewIndex {
 }
 
 impl NewIndex {
+    /// The name that it is given.
+    pub(crate) fn given_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Reads UNIQUE of a column. Errors: 0A000.
     pub(crate) fn of_column(
         column: &str,
@@ -180,28 +184,9 @@ pub(crate) fn check_types(table: &Table) -> Result<(), SqlError> {
 
 /// The name of a new index: as given, or as PostgreSQL chooses it. Errors: 42P07, 42710.
 fn free_name(session: &Session, table: &Table, new: &NewIndex) -> Result<String, SqlError> {
-    let (catalog, schema) = (session.shared.catalog(), &table.schema_name);
-    let is_constraint = |name: &str| new.constraint && table.constraint_names().any(|known| known == name);
-    let is_taken = |name: &str| {
-        let is_own = name == table.name || name == table.key_name;
-        let is_index = table.indexes.iter().any(|index| index.name == name);
-        is_own || is_index || catalog.is_taken(schema, name)
-    };
-    match &new.name {
-        Some(name) if is_taken(name) => Err(taken(name)),
-        Some(name) if is_constraint(name) => {
-            let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
-            Err(SqlError::statement("42710", message))
-        }
-        Some(name) => Ok(name.clone()),
-        None => {
-            let kind = if new.constraint { "key" } else { "idx" };
-            let plain = format!("{}_{}_{kind}", table.name, new.columns.join("_"));
-            let numbered = (1u32..).map(|number| format!("{plain}{number}"));
-            let mut names = std::iter::once(plain.clone()).chain(numbered);
-            Ok(names.find(|name| !is_taken(name) && !is_constraint(name)).unwrap_or_default())
-        }
-    }
+    let kind = if new.constraint { "key" } else { "idx" };
+    let plain = format!("{}_{}_{kind}", table.name, new.columns.join("_"));
+    index_name(session, table, new.constraint, (new.name.as_deref(), &plain))
 }
 
 fn make_tree(session: &mut Session, what: &str, index: &mut Index) -> Result<(), SqlError> {
@@ -231,12 +216,7 @@ fn build(session: &mut Session, what: &str, table: &Table, index: &Index) -> Res
     let transaction = session.changing(what)?;
     let (view, shared) = (transaction.own_view(), Arc::new(table.clone()));
     index_check::each_entry(&engine.columns, &view, &shared, index, |encoder, rows, reference, indexed| {
-        transaction.with(|transaction| {
-            if let Some(row) = index_entries::find_duplicate(transaction, encoder, rows)? {
-                return Err(index::cannot_be_made(table, index, indexed, row));
-            }
-            index_entries::put(transaction, encoder, rows, reference)
-        })
+        transaction.with(|transaction| index_entries::make(transaction, table, encoder, rows, reference, indexed))
     })
 }
 

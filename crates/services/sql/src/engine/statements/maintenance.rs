@@ -16,7 +16,7 @@ use crate::engine::{Session, StatementResult};
 use crate::table::Table;
 
 /// Runs such a statement. Errors: 25001 for VACUUM in a transaction; 42P01, 42703, 42809, 42501.
-pub(super) fn run(session: &mut Session, maintenance: &Maintenance) -> Result<StatementResult, SqlError> {
+pub(super) async fn run(session: &mut Session, maintenance: &Maintenance) -> Result<StatementResult, SqlError> {
     let tag = maintenance.words();
     if maintenance.is_vacuum && session.transaction.is_open() {
         return Err(SqlError::transaction("25001", "VACUUM cannot run inside a transaction block"));
@@ -24,7 +24,7 @@ pub(super) fn run(session: &mut Session, maintenance: &Maintenance) -> Result<St
     session.refresh()?;
     for table in tables(session, maintenance)? {
         if maintenance.is_vacuum {
-            while session.engine.compact_table(table.id)? > 0 {
+            while session.engine.compact_table(table.id).await? > 0 {
                 session.canceller.current().check()?;
             }
         }
@@ -53,4 +53,43 @@ fn tables(session: &Session, maintenance: &Maintenance) -> Result<Vec<Arc<Table>
         tables.push(table);
     }
     Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use store::{Options, Store};
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+
+    async fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
+        for prepared in session.prepare(sql, &[]).await? {
+            session.execute(&prepared, &[]).await?;
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_vacuum_that_waits_for_another_ends_with_its_time_and_when_it_is_cancelled() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let options = EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() };
+        let engine = Engine::new(store, options).unwrap();
+        let mut session = engine.session("u");
+        run(&mut session, "create table t (a int)").await.unwrap();
+        let other = engine.without_vacuum().await;
+        run(&mut session, "set statement_timeout = 30").await.unwrap();
+        assert!(matches!(run(&mut session, "vacuum t").await, Err(SqlError::TimedOut)));
+        run(&mut session, "set statement_timeout = 0").await.unwrap();
+        let canceller = session.canceller.clone();
+        let cancel = async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            canceller.cancel();
+        };
+        let (ended, ()) = tokio::join!(run(&mut session, "vacuum t"), cancel);
+        assert!(matches!(ended, Err(SqlError::Cancelled)));
+        drop(other);
+        run(&mut session, "vacuum t").await.unwrap();
+    }
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement};
-use futures::stream;
 
 use super::changed_table;
 use crate::SqlError;
@@ -97,7 +95,5 @@ pub(super) async fn run(
     let fields: Vec<Field> = calls.iter().map(|_| Field::new("", DataType::Utf8, true)).collect();
     let columns = calls.iter().map(|_| Arc::new(StringArray::from(vec![""])) as ArrayRef).collect();
     let schema = column_labels::labelled(statement, &Arc::new(Schema::new(fields)));
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
-    Ok(StatementResult::Rows { schema, stream, tag: "SELECT" })
+    Ok(StatementResult::of_batch(RecordBatch::try_new(schema, columns)?, "SELECT"))
 }

@@ -11,7 +11,7 @@
 //! with literals and parameters as values. Statements of any other form take the general path, also those whose value
 //! would have to be rounded or converted for the comparison. Both paths give the same results.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch};
 use datafusion::arrow::compute::cast;
@@ -19,11 +19,10 @@ use datafusion::arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, Expr, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
-    TableWithJoins, Update,
+    Assignment, AssignmentTarget, BinaryOperator, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Update,
 };
 use futures::stream;
-use store::StoreError;
 
 use super::changed_table;
 use super::changed_table::{note, placeholder};
@@ -38,22 +37,69 @@ use crate::table::key::KeyColumn;
 use crate::table::providers::Reads;
 use crate::table::row_encoding::BatchBuilder;
 use crate::table::uuid;
-use crate::table::{ColumnStore, Index, ROW_TAG, SqlType, Table, View};
+use crate::table::{ColumnStore, ROW_TAG, SqlType, Table, View};
 
-/// A found row: its address and all columns.
+/// A found row: its address and the columns that were asked for.
 pub(crate) struct FoundRow {
     pub(crate) address: Vec<u8>,
     pub(crate) row: RecordBatch,
 }
 
-/// A query with nothing but SELECT, for comparison.
-fn bare() -> Option<&'static Query> {
-    static BARE: OnceLock<Option<Query>> = OnceLock::new();
-    let make = || match ast::parse("SELECT 1") {
-        Ok(Statement::Query(query)) => Some(*query),
-        _ => None,
-    };
-    BARE.get_or_init(make).as_ref()
+/// Whether a query is a SELECT that has nothing but columns, FROM and WHERE.
+fn is_plain_select(query: &Query, select: &Select) -> bool {
+    let Query {
+        with,
+        body: _,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    let has_around = with.is_some() || order_by.is_some() || limit_clause.is_some() || fetch.is_some();
+    let has_behind = !locks.is_empty() || for_clause.is_some() || settings.is_some() || format_clause.is_some();
+    !has_around && !has_behind && pipe_operators.is_empty() && has_no_clauses(select)
+}
+
+/// Whether a SELECT has nothing but columns, FROM and WHERE.
+fn has_no_clauses(select: &Select) -> bool {
+    let Select {
+        select_token: _,
+        optimizer_hints,
+        distinct,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        projection: _,
+        exclude,
+        into,
+        from: _,
+        lateral_views,
+        prewhere,
+        selection: _,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having,
+        named_window,
+        qualify,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor,
+    } = select;
+    let is_grouped = !matches!(group_by, GroupByExpr::Expressions(of, with) if of.is_empty() && with.is_empty());
+    let has_front = !optimizer_hints.is_empty() || distinct.is_some() || select_modifiers.is_some() || top.is_some();
+    let has_target = exclude.is_some() || into.is_some() || value_table_mode.is_some();
+    let has_from = !lateral_views.is_empty() || prewhere.is_some() || !connect_by.is_empty();
+    let is_ordered = !cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty();
+    let has_windows = having.is_some() || !named_window.is_empty() || qualify.is_some();
+    let is_odd = has_front || has_target || has_from || is_grouped || is_ordered || has_windows;
+    !is_odd && matches!(flavor, SelectFlavor::Standard)
 }
 
 /// Name and alias of a FROM that is one plain table.
@@ -174,18 +220,18 @@ fn sum(
 
 /// The key that a condition contains, if it contains the whole key and nothing else.
 fn key(table: &Table, alias: &str, condition: &Expr, parameters: &[ScalarValue]) -> Result<Option<Vec<u8>>, SqlError> {
-    let mut values: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
     let Some(pairs) = pairs(table, alias, condition) else { return Ok(None) };
+    let mut values: Vec<Option<ArrayRef>> = vec![None; table.key.len()];
     for (at, value) in pairs {
+        let place = table.key.iter().position(|key| *key == at);
+        let Some(place) = place.filter(|place| values[*place].is_none()) else { return Ok(None) };
         let value = ast::literal(value, parameters)?.and_then(|literal| key_value(literal, table.columns[at].kind));
-        match value {
-            Some(value) if table.key.contains(&at) && values[at].is_none() => values[at] = Some(value),
-            _ => return Ok(None),
-        }
+        let Some(value) = value else { return Ok(None) };
+        values[place] = Some(value);
     }
     let mut bytes = Vec::new();
-    for at in &table.key {
-        match &values[*at] {
+    for value in &values {
+        match value {
             Some(value) => KeyColumn::new(value).encode(0, &mut bytes),
             None => return Ok(None),
         }
@@ -193,38 +239,25 @@ fn key(table: &Table, alias: &str, condition: &Expr, parameters: &[ScalarValue])
     Ok((!table.key.is_empty()).then_some(bytes))
 }
 
-/// The row with a primary key, in either store.
-pub(crate) fn find(session: &Session, view: &View, table: &Table, key: &[u8]) -> Result<Option<FoundRow>, SqlError> {
-    if let Some(row) = view.get(table.rows, key)? {
-        let all: Vec<usize> = (0..table.columns.len()).collect();
-        let mut builder = BatchBuilder::new(table, &all, table.schema.clone(), 1);
-        builder.push(key, &row)?;
-        return Ok(Some(FoundRow { address: [&[ROW_TAG], key].concat(), row: builder.finish()? }));
-    }
-    Ok(session.engine.columns.find(view, table, key)?.map(|(address, row)| FoundRow { address, row }))
-}
-
-/// The row to which the entry with a key of a unique index leads. Errors: damaged, if the row is not there.
-pub(crate) fn find_indexed(
+/// The row with a primary key, in either store, with these columns.
+pub(crate) fn find(
     session: &Session,
     view: &View,
     table: &Table,
-    (index, key): (&Index, &[u8]),
+    key: &[u8],
+    columns: &[usize],
 ) -> Result<Option<FoundRow>, SqlError> {
-    let Some(reference) = view.get(index.tree(), key)? else { return Ok(None) };
-    let found = match reference.first() {
-        _ if !table.key.is_empty() => find(session, view, table, &reference)?,
-        Some(&ROW_TAG) => find(session, view, table, &reference[1..])?,
-        _ => {
-            let all: Vec<usize> = (0..table.columns.len()).collect();
-            let columns = session.engine.columns.row_at(view, table, &reference, &all)?;
-            let row = columns.map(|columns| RecordBatch::try_new(table.schema.clone(), columns)).transpose()?;
-            row.map(|row| FoundRow { address: reference.to_vec(), row })
-        }
-    };
-    let name = &index.name;
-    let missing = || StoreError::Corrupt(format!("index {name} has an entry of a row that is not there").into());
-    found.map(Some).ok_or_else(|| missing().into())
+    if let Some(row) = view.get(table.rows, key)? {
+        let mut builder = BatchBuilder::new(table, columns, Arc::new(table.schema.project(columns)?), 1);
+        builder.push(key, &row)?;
+        return Ok(Some(FoundRow { address: [&[ROW_TAG], key].concat(), row: builder.finish()? }));
+    }
+    Ok(session.engine.columns.find(view, table, key, columns)?.map(|(address, row)| FoundRow { address, row }))
+}
+
+/// All columns of a table, by their positions.
+pub(crate) fn all_columns(table: &Table) -> Vec<usize> {
+    (0..table.columns.len()).collect()
 }
 
 /// A query of the form that is looked for.
@@ -238,21 +271,15 @@ struct PointQuery<'a> {
 
 /// The parts of a query; `None` if it has another form. Its condition is still to be looked at.
 fn form<'a>(session: &Session, statement: &'a Statement) -> Option<PointQuery<'a>> {
-    let (Statement::Query(query), Some(bare)) = (statement, bare()) else { return None };
-    let (SetExpr::Select(select), SetExpr::Select(nothing)) = (query.body.as_ref(), bare.body.as_ref()) else {
-        return None;
-    };
+    let Statement::Query(query) = statement else { return None };
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
     let ([from], Some(condition)) = (select.from.as_slice(), &select.selection) else { return None };
+    if !is_plain_select(query, select) {
+        return None;
+    }
     let (name, alias) = plain(from)?;
     let table = changed_table::find(&session.shared.catalog(), name).ok()?;
     let alias = alias.unwrap_or_else(|| table.name.clone());
-    let mut rest = query.as_ref().clone();
-    let mut only = select.as_ref().clone();
-    (only.projection, only.from, only.selection) = (nothing.projection.clone(), Vec::new(), None);
-    *rest.body = SetExpr::Select(Box::new(only));
-    if rest != *bare {
-        return None;
-    }
     let mut columns = Vec::new();
     for item in &select.projection {
         match item {
@@ -357,10 +384,9 @@ pub(crate) fn quick_query(
     let PointQuery { table, alias, condition, columns } = &query;
     let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
     query.check_rights(session)?;
-    let schema = Arc::new(table.schema.project(columns)?);
-    let batches = match find(session, &session.shared.view(), table, &key)? {
-        Some(found) => vec![Ok(found.row.project(columns)?)],
-        None => Vec::new(),
+    let (schema, batches) = match find(session, &session.shared.view(), table, &key, columns)? {
+        Some(found) => (found.row.schema(), vec![Ok(found.row)]),
+        None => (Arc::new(table.schema.project(columns)?), Vec::new()),
     };
     let stream = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter(batches)));
     Ok(Some(StatementResult::Rows { schema, stream, tag: "SELECT" }))
@@ -393,7 +419,7 @@ pub(crate) fn quick_delete(
 ) -> Result<Option<StatementResult>, SqlError> {
     let Some(condition) = condition else { return Ok(None) };
     let Some(key) = key(table, alias, condition, parameters)? else { return Ok(None) };
-    let found = find(session, &session.shared.view(), table, &key)?;
+    let found = find(session, &session.shared.view(), table, &key, &[])?;
     let count = match found {
         Some(found) => {
             let addresses: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&found.address]));
@@ -426,7 +452,7 @@ pub(crate) fn quick_update(
             _ => return Ok(None),
         }
     }
-    let Some(found) = find(session, &session.shared.view(), table, &key)? else {
+    let Some(found) = find(session, &session.shared.view(), table, &key, &all_columns(table))? else {
         return Ok(Some(StatementResult::Done { tag: "UPDATE 0".into() }));
     };
     let mut columns = found.row.columns().to_vec();

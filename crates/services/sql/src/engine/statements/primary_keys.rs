@@ -20,11 +20,8 @@ pub(crate) async fn add(
     constraint: &PrimaryKeyConstraint,
     key: Vec<usize>,
 ) -> Result<(), SqlError> {
-    let name = new_object::key_name(session, (&table.schema_name, &table.name), constraint.name.as_ref().map(folded))?;
-    if table.checks.iter().any(|check| check.name == name) {
-        let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
-        return Err(SqlError::statement("42710", message));
-    }
+    let (given, plain) = (constraint.name.as_ref().map(folded), format!("{}_pkey", table.name));
+    let name = new_object::index_name(session, table, true, (given.as_deref(), &plain))?;
     let old = table.clone();
     // What was changed before in the same statement is not in the catalog yet.
     table_rewrite::store(session, &old)?;
@@ -88,5 +85,61 @@ fn of_old_rows(error: SqlError, table: &Table) -> SqlError {
             SqlError::Value(fields)
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use store::{Options, Store};
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+
+    async fn run(session: &mut Session, sql: &str) {
+        for prepared in session.prepare(sql, &[]).await.unwrap() {
+            session.execute(&prepared, &[]).await.unwrap();
+        }
+    }
+
+    /// Begins a statement, and drops it where it waits for the nth time. Returns whether it came to its end.
+    async fn begin(session: &mut Session, sql: &str, waits: usize) -> bool {
+        let prepared = session.prepare(sql, &[]).await.unwrap().remove(0);
+        let mut statement = pin!(session.execute(&prepared, &[]));
+        for _ in 0..waits {
+            match poll_fn(|context| Poll::Ready(statement.as_mut().poll(context))).await {
+                Poll::Ready(done) => return done.is_ok(),
+                Poll::Pending => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn rows_are_locked_again_behind_a_savepoint_wherever_the_statement_was_ended() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let options = EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() };
+        let engine = Engine::new(store, options).unwrap();
+        let mut session = engine.session("u");
+        run(&mut session, "create table t (a int, b text)").await;
+        run(&mut session, "insert into t select g, 'x' || g from generate_series(1, 20000) as x(g)").await;
+        let locks = |session: &Session| session.transaction.open().map(|open| open.locks_rows);
+        let mut ended_without = 0;
+        for waits in 1..500 {
+            run(&mut session, "begin; savepoint s").await;
+            let is_done = begin(&mut session, "alter table t add primary key (a)", waits).await;
+            ended_without += usize::from(locks(&session) == Some(false));
+            run(&mut session, "rollback to s").await;
+            assert_eq!(locks(&session), Some(true), "ended after {waits} waits");
+            run(&mut session, "rollback").await;
+            if is_done {
+                break;
+            }
+        }
+        assert!(ended_without > 0, "it was never ended while it wrote");
     }
 }

@@ -205,7 +205,7 @@ impl Engine {
     fn exists(&self, transaction: &SessionTransaction, table: &Table, key: &[u8]) -> Result<bool, SqlError> {
         if transaction.get(table.rows, key)?.is_none() {
             let view = transaction.own_view();
-            let Some((address, _)) = self.columns.find(&view, table, key)? else { return Ok(false) };
+            let Some((address, _)) = self.columns.find(&view, table, key, &[])? else { return Ok(false) };
             // What deletes it without a look at its key locks its place only.
             let (tree, place) = self.columns.place(&view, table, &address)?;
             transaction.lock_row(tree, &place)?;
@@ -323,6 +323,9 @@ impl Engine {
         columns: &[ArrayRef],
         (entries, moved): (&mut NewEntries<'_>, Vec<usize>),
     ) -> Result<(), SqlError> {
+        if moved.is_empty() {
+            return Ok(());
+        }
         let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         transaction.count(table.storage, moved.len() as i64);

@@ -14,7 +14,7 @@ use crate::SqlError;
 use crate::column::AddressedRows;
 use crate::engine::Engine;
 use crate::engine::session::transaction::SessionTransaction;
-use crate::table::index::{self, IndexEncoder, reference_of_key};
+use crate::table::index::{self, IndexEncoder, reference_of_key, reference_of_row};
 use crate::table::key::KeyColumn;
 use crate::table::row_encoding::BatchBuilder;
 use crate::table::{COLUMN_TAG, Index, ROW_TAG, Table};
@@ -121,7 +121,7 @@ pub(crate) struct OldEntries<'a> {
     /// The columns that entries and references need, by their positions.
     columns: Vec<usize>,
     builder: BatchBuilder,
-    rows: AddressedRows<'a>,
+    rows: AddressedRows,
 }
 
 impl<'a> OldEntries<'a> {
@@ -140,8 +140,7 @@ impl<'a> OldEntries<'a> {
         columns.dedup();
         let schema = std::sync::Arc::new(table.schema.project(&columns)?);
         let builder = BatchBuilder::new(table, &columns, schema, 1);
-        let rows =
-            AddressedRows::new(engine.columns.shared(table.storage), transaction.own_view(), table, columns.clone());
+        let rows = AddressedRows::new(engine.columns.shared(table.storage), transaction.own_view(), columns.clone());
         Ok(Some(OldEntries { transaction, table, columns, builder, rows }))
     }
 
@@ -160,14 +159,10 @@ impl<'a> OldEntries<'a> {
                 Ok((entries, reference))
             }
             Some((&COLUMN_TAG, _)) => {
-                let (values, at) = self.rows.get(address)?;
+                let (values, at) = self.rows.get(self.table, address)?;
                 let mut reference = Vec::new();
-                for key in &self.table.key {
-                    KeyColumn::new(&values[place(&self.columns, *key)]).encode(at, &mut reference);
-                }
-                if self.table.key.is_empty() {
-                    reference.extend_from_slice(address);
-                }
+                let keys = self.table.key.iter().map(|key| KeyColumn::new(&values[place(&self.columns, *key)]));
+                reference_of_row(&keys.collect::<Vec<_>>(), (address, at), &mut reference);
                 Ok((entries(self.table, &self.columns, (values, at), &reference)?, reference))
             }
             _ => Err(damaged_address()),

@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use node::identity::ObjectChange;
 
-use super::new_object::{done, free};
+use super::new_object::{done, free, numbered};
 use crate::SqlError;
 use crate::engine::parse::ast::{self, resolve};
 use crate::engine::parse::sequence_parser::SequenceStatement;
@@ -89,11 +89,9 @@ pub(crate) fn name_sequences(
     for (at, new) in asked.into_iter().enumerate() {
         let Some(NewSequence { options, identity }) = new else { continue };
         let plain = format!("{table}_{}_seq", columns[at].name);
-        let is_free = |name: &String| {
-            name != table && !catalog.is_taken(schema, name) && made.iter().all(|(_, other)| other.name != *name)
-        };
-        let numbered = (1u32..).map(|number| format!("{plain}{number}"));
-        let name = std::iter::once(plain.clone()).chain(numbered).find(is_free).unwrap_or_default();
+        let name = numbered(&plain, |name| {
+            name != table && !catalog.is_taken(schema, name) && made.iter().all(|(_, other)| other.name != name)
+        });
         let mut sequence = options.applied(None)?;
         (sequence.schema_name, sequence.name) = (schema.into(), name.clone());
         match identity {

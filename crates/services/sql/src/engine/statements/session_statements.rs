@@ -3,13 +3,10 @@
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
     ContextModifier, DiscardObject, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
     TransactionMode, Value,
 };
-use futures::stream;
 use std::sync::Arc;
 
 use super::called_settings;
@@ -180,12 +177,8 @@ fn show(session: &mut Session, variable: &[Ident]) -> Result<StatementResult, Sq
         ("transaction_read_only", None) => session.settings.now().get("default_transaction_read_only")?,
         (name, _) => session.settings.now().get(name)?,
     };
-    let schema = show_schema(variable);
     let column: ArrayRef = Arc::new(StringArray::from(vec![value]));
-    let batch = RecordBatch::try_new(schema.clone(), vec![column])?;
-    let stream: SendableRecordBatchStream =
-        Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
-    Ok(StatementResult::Rows { schema, stream, tag: "SHOW" })
+    Ok(StatementResult::of_batch(RecordBatch::try_new(show_schema(variable), vec![column])?, "SHOW"))
 }
 
 /// The setting that SHOW names.

@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, DoUpdate, Expr, SelectItem
 
 use super::changed_table;
 use super::changed_table::{ChangedRows, InsertTarget};
-use super::point_query;
+use super::point_query::{self, FoundRow};
 use super::row_changes::{Arbiter, Existing, KeyEncoder, check_rows};
 use super::update_delete::{Assigned, assigned, new_values};
 use crate::SqlError;
@@ -37,6 +37,7 @@ use crate::table::Table;
 use crate::table::index::IndexEncoder;
 use crate::table::index_scan::owned;
 use crate::table::providers::Reads;
+use crate::table::referenced_rows::ReferencedRows;
 
 /// The name of proposed rows in SET and WHERE.
 const EXCLUDED: &str = "excluded";
@@ -120,13 +121,17 @@ pub(crate) async fn upsert(
 }
 
 /// Searches for the keys of proposed rows.
-fn sort(session: &Session, table: &Table, columns: &[ArrayRef], arbiter: Arbiter) -> Result<Sorted, SqlError> {
+fn sort(session: &Session, table: &Arc<Table>, columns: &[ArrayRef], arbiter: Arbiter) -> Result<Sorted, SqlError> {
     let keys = KeyEncoder::new(table, columns);
+    let all = point_query::all_columns(table);
     let index = match arbiter {
         Arbiter::Index(at) => Some(IndexEncoder::new(&table.indexes[at], columns)),
         Arbiter::Any | Arbiter::Key => None,
     };
     let view = session.shared.view();
+    // The address is the last column.
+    let addressed: Vec<usize> = (0..=all.len()).collect();
+    let mut referenced = ReferencedRows::new(table, &view, &*session.engine.columns, &addressed)?;
     let (mut new, mut known, mut addresses, mut there) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut key, mut fresh) = (Vec::new(), HashSet::new());
     for row in 0..columns.first().map_or(0, |column| column.len()) {
@@ -138,11 +143,14 @@ fn sort(session: &Session, table: &Table, columns: &[ArrayRef], arbiter: Arbiter
             }
             Some(index) => {
                 index.encode(row, &[], &mut key)?;
-                point_query::find_indexed(session, &view, table, (index.index, &key))?
+                match view.get(index.index.tree(), &key)? {
+                    Some(reference) => Some(without_address(referenced.get(&index.index.name, &reference)?, &all)?),
+                    None => None,
+                }
             }
             None => {
                 keys.encode(row, &mut key)?;
-                point_query::find(session, &view, table, &key)?
+                point_query::find(session, &view, table, &key, &all)?
             }
         };
         match found {
@@ -157,6 +165,12 @@ fn sort(session: &Session, table: &Table, columns: &[ArrayRef], arbiter: Arbiter
     }
     let there = concat_batches(&table.schema, &there)?;
     Ok(Sorted { new, known, addresses, there })
+}
+
+/// A row whose last column is its address; `all` are the positions of the others.
+fn without_address(row: RecordBatch, all: &[usize]) -> Result<FoundRow, SqlError> {
+    let address = row.column(all.len()).as_binary::<i32>().value(0).to_vec();
+    Ok(FoundRow { address, row: row.project(all)? })
 }
 
 /// Computes the new values of existing rows with DataFusion: the result of a query, and which values have an open type.
