@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 
 use crate::Session;
 use crate::engine::Settings;
+use crate::engine::parse::check_conditions;
 use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
-use crate::engine::statements::check_constraints;
 use crate::table::{Check, Entry, IndexOrder, Sequence, Table};
 use crate::text::identifiers::quoted;
 
@@ -307,7 +307,7 @@ fn shown_indexes(table: &Table) -> Vec<ShownIndex> {
 
 /// A constraint whose text cannot be read is not shown.
 fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
-    let (condition, columns) = check_constraints::shown(check, &table.columns).ok()?;
+    let (condition, columns) = check_conditions::shown(check, &table.columns).ok()?;
     Some(ShownCheck { name: check.name.clone(), condition, columns: columns.into_iter().collect() })
 }
 
