@@ -1,4 +1,4 @@
-"""Runs the statements of postgres.txt, catalogs.txt, schema.txt, information.txt and types.txt in crates/services/sql/src/wire/tests on a PostgreSQL server, and replaces the
+"""Runs the statements of postgres.txt, catalogs.txt, schema.txt, information.txt, comments.txt and types.txt in crates/services/sql/src/wire/tests on a PostgreSQL server, and replaces the
 results in these files.
 
     python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=ann dbname=terrace"
@@ -15,7 +15,7 @@ import psycopg
 from psycopg import pq
 
 FOLDER = pathlib.Path(__file__).parent.parent / "crates/services/sql/src/wire/tests"
-FILES = ("postgres.txt", "catalogs.txt", "schema.txt", "information.txt", "types.txt")
+FILES = ("postgres.txt", "catalogs.txt", "schema.txt", "information.txt", "comments.txt", "types.txt")
 
 
 def rows(connection, query):

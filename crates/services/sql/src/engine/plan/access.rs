@@ -309,6 +309,14 @@ impl Access {
         self.require(Action::SchemaOwn, Named::Schema(name.into()), denied)
     }
 
+    /// What only the owner of the database does: it belongs to administrators. Errors: 42501.
+    pub(crate) fn own_database(&self) -> Result<(), SqlError> {
+        match self.view.holds(self.caller()).is_ok() && self.view.is_administrator(self.caller().current()) {
+            true => Ok(()),
+            false => Err(SqlError::statement("42501", format!("must be owner of database {DATABASE}"))),
+        }
+    }
+
     /// Files of this machine as a table: for administrators, as in PostgreSQL. Errors: 42501.
     pub(crate) fn server_files(&self) -> Result<(), SqlError> {
         match self.view.holds(self.caller()).is_ok() && self.view.is_administrator(self.caller().current()) {

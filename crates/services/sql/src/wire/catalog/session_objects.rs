@@ -16,7 +16,7 @@ use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
-use crate::table::{Check, Entry, IndexOrder, Sequence, Table};
+use crate::table::{Catalog, Check, Entry, IndexOrder, Sequence, Table};
 use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
@@ -171,6 +171,8 @@ pub(super) struct Moment {
     pub(super) about: Arc<SessionFacts>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) relations: Vec<Relation>,
+    /// What the catalog of the store has of them.
+    pub(super) catalog: Arc<Catalog>,
 }
 
 impl Moment {
@@ -203,7 +205,12 @@ impl Facts {
     pub(super) fn now(&self) -> Moment {
         let catalog = self.shared.catalog();
         let about = &self.about;
-        let mut moment = Moment { about: Arc::clone(about), namespaces: Vec::new(), relations: Vec::new() };
+        let mut moment = Moment {
+            about: Arc::clone(about),
+            namespaces: Vec::new(),
+            relations: Vec::new(),
+            catalog: Arc::clone(&catalog),
+        };
         let mut owned: HashMap<u64, Vec<(String, String)>> = HashMap::new();
         for sequence in catalog.sequences() {
             if let Some(owner) = &sequence.owner {

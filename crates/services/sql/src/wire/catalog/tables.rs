@@ -24,7 +24,7 @@ use super::columns::VIEWS;
 use super::locks::{LOCKS, LocksTable};
 use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck, ShownIndex};
 use super::types::CatalogType;
-use super::{acl, functions, prepared_statements, roles, sequences, static_catalogs, types};
+use super::{acl, descriptions, functions, prepared_statements, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -116,11 +116,13 @@ fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
         "pg_class" => classes,
         "pg_constraint" => constraints,
         "pg_default_acl" => acl::default_acls,
+        "pg_description" => descriptions::descriptions,
         "pg_index" => indexes,
         "pg_indexes" => roles::indexes,
         "pg_namespace" => namespaces,
         "pg_sequence" => sequences::definitions,
         "pg_sequences" => sequences::sequences,
+        "pg_shdescription" => descriptions::shared,
         "pg_tables" => roles::tables,
         "pg_views" => roles::views,
         _ => return None,
