@@ -204,13 +204,8 @@ impl Facts {
     /// The present objects, without the columns of views.
     pub(super) fn now(&self) -> Moment {
         let catalog = self.shared.catalog();
-        let about = &self.about;
-        let mut moment = Moment {
-            about: Arc::clone(about),
-            namespaces: Vec::new(),
-            relations: Vec::new(),
-            catalog: Arc::clone(&catalog),
-        };
+        let (about, namespaces, relations) = (&self.about, Vec::new(), Vec::new());
+        let mut moment = Moment { about: Arc::clone(about), namespaces, relations, catalog: Arc::clone(&catalog) };
         let mut owned: HashMap<u64, Vec<(String, String)>> = HashMap::new();
         for sequence in catalog.sequences() {
             if let Some(owner) = &sequence.owner {
