@@ -1,4 +1,4 @@
-"""Runs the statements of postgres.txt, catalogs.txt, schema.txt and types.txt in crates/services/sql/src/wire/tests on a PostgreSQL server, and replaces the
+"""Runs the statements of postgres.txt, catalogs.txt, schema.txt, information.txt, comments.txt and types.txt in crates/services/sql/src/wire/tests on a PostgreSQL server, and replaces the
 results in these files.
 
     python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=ann dbname=terrace"
@@ -15,7 +15,7 @@ import psycopg
 from psycopg import pq
 
 FOLDER = pathlib.Path(__file__).parent.parent / "crates/services/sql/src/wire/tests"
-FILES = ("postgres.txt", "catalogs.txt", "schema.txt", "types.txt")
+FILES = ("postgres.txt", "catalogs.txt", "schema.txt", "information.txt", "comments.txt", "types.txt")
 
 
 def rows(connection, query):
@@ -38,7 +38,7 @@ def main():
     for name in FILES:
         file = FOLDER / name
         with psycopg.connect(sys.argv[1], autocommit=True) as connection:
-            connection.execute("drop schema if exists public cascade")
+            connection.execute("drop schema if exists public, apart cascade")
             connection.execute("create schema public")
             connection.execute("set time zone 'UTC'")
             lines = []

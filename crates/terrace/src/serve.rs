@@ -30,6 +30,9 @@ use crate::show::{TextTable, bytes, count, time};
 use crate::supervision::Supervision;
 use crate::volumes::NodeVolumes;
 
+/// How long the end of a node waits for threads in a file system that hangs. The store is closed before.
+const HANGING_GRACE: Duration = Duration::from_secs(30);
+
 /// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
 /// can be read, and senders and `terrace status` get the reason.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -61,7 +64,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
         Origin::StoreOnly(_) => None,
     };
     let metrics = services.metrics.take().map(|metrics| metrics.listen(plan.options())).transpose()?;
-    runtime.block_on(async move {
+    let ended: anyhow::Result<ExitCode> = runtime.block_on(async move {
         let assembled = match plan.start().await {
             Ok(assembled) => assembled,
             Err(error) => {
@@ -103,7 +106,10 @@ fn serve(args: &ServeArgs, mut config: Config) -> anyhow::Result<ExitCode> {
         until_the_end(node).await?;
         watched.stopping();
         end(assembled, services, (metrics, watches), &volumes).await
-    })
+    });
+    // What hangs in a file system of others, as a share whose server is gone, would hold up the end for ever.
+    runtime.shutdown_timeout(HANGING_GRACE);
+    ended
 }
 
 /// Ends a node and what runs beside it. Errors: why it had failed, if it had.

@@ -34,6 +34,7 @@ pub mod intake;
 pub mod lang;
 pub mod message_log;
 pub mod operation;
+mod patience;
 pub mod plan;
 pub mod production;
 pub mod queue;

@@ -13,6 +13,7 @@
 pub(crate) mod barrier;
 pub(crate) mod catalog;
 mod column_store;
+pub(crate) mod comments;
 mod definition;
 pub(crate) mod guarded;
 pub(crate) mod index;
@@ -33,6 +34,7 @@ mod virtual_table;
 
 pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
 pub use column_store::{ColumnRows, ColumnScanRequest, ColumnStore};
+pub use comments::{AllComments, Comments};
 pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, Index, IndexOrder, ROW_TAG, Table};
 pub use sequence::{Counter, Sequence, SequenceOwner};
 pub use types::{SqlType, TYPE_KEY};

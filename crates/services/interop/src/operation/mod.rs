@@ -42,6 +42,7 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::message_log::MessageLog;
+use crate::patience::{FOLDER_PATIENCE, all_within};
 use crate::production::{Production, settings};
 use crate::queue::hindrance::{Hindrance, Reached, RequiredOperation};
 use crate::queue::progress::{ConnectionState, LaneEvent};
@@ -99,13 +100,19 @@ pub fn start(queue: &Arc<Queue>, surroundings: &Surroundings) -> Vec<tokio::task
         .collect()
 }
 
-/// Makes the folders of a production's file operations, when it is loaded. Without its folder an operation waits for it.
-pub fn make_folders(production: &Production) {
+/// Makes the folders of a production's file operations, when it is loaded. Without its folder an operation waits for it: one whose file
+/// system hangs keeps neither a node from starting nor another operation from its folder.
+pub async fn make_folders(production: &Production) {
+    let mut works = Vec::new();
     for operation in &production.operations {
-        if let settings::OperationSettings::File(settings) = &operation.settings
-            && let Err(error) = file::make_folder(settings)
-        {
-            let (operation, folder) = (&operation.name, settings.folder.display());
+        if let settings::OperationSettings::File(settings) = &operation.settings {
+            let (name, folder, settings) = (&operation.name, &settings.folder, settings.clone());
+            works.push(((name, folder), move || file::make_folder(&settings)));
+        }
+    }
+    for ((operation, folder), made) in all_within(FOLDER_PATIENCE, works).await {
+        if let Err(error) = made.and_then(|made| made) {
+            let folder = folder.display();
             tracing::warn!(operation, %folder, %error, "the folder of an operation cannot be made; its messages wait");
         }
     }

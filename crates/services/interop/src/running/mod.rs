@@ -305,7 +305,7 @@ impl RunningProduction {
         // Nobody has set it: the engine is new.
         let _ = engine.access.set(AccessGate { guard: Arc::clone(&guard), audit: Arc::clone(&audit) });
         let bound = services::bind_all(&engine.plan().production).await?;
-        operation::make_folders(&engine.plan().production);
+        operation::make_folders(&engine.plan().production).await;
         let operations = Arc::new(RunningOperations::new(&engine, found));
         let stop = watch::Sender::new(false);
         let housekeeping =

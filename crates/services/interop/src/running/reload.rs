@@ -66,7 +66,7 @@ impl RunningProduction {
         let homeless = tokio::task::spawn_blocking(move || operations.read_homeless(&of)).await;
         let homeless = homeless.unwrap_or(Err(InteropError::Stopping))?;
         let kept = self.keep(&production, cause).await?;
-        operation::make_folders(&production);
+        operation::make_folders(&production).await;
         let (plan, fresh) = self.operations.plan_for(&production, &mut changes);
         // Before a newer message can be put in front of them.
         self.operations.adopt_homeless(homeless, &plan);

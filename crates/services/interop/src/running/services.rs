@@ -9,6 +9,7 @@ use super::lock;
 use super::status::ServiceStatus;
 use crate::engine::{Engine, Plan, PlannedService};
 use crate::error::InteropError;
+use crate::patience::{FOLDER_PATIENCE, all_within};
 use crate::production::{Production, Service, settings};
 use crate::service::{file, mllp};
 
@@ -34,34 +35,36 @@ pub(super) struct BoundService {
     listener: Option<TcpListener>,
 }
 
-/// Binds every MLLP service of a production. A file service whose folders cannot be used, as where a share is not mounted yet, keeps no
-/// node from starting: it tries that at each look, and says why it takes nothing.
+/// Binds every MLLP service of a production. A file service whose folders cannot be used, as where a share is not mounted yet
+/// or hangs, keeps no node from starting: it tries that at each look, and says why it takes nothing.
 ///
 /// # Errors
 /// `Listen` with the first address that cannot be listened on.
 pub(super) async fn bind_all(production: &Production) -> Result<Vec<BoundService>, InteropError> {
-    let mut all = Vec::new();
+    let (mut all, mut folders) = (Vec::new(), Vec::new());
     for service in production.services.values() {
         if let settings::ServiceSettings::File(settings) = &service.settings {
-            // The service itself says what is wrong, at its first look.
-            drop(file::prepare(settings));
+            let settings = settings.clone();
+            folders.push(((), move || file::prepare(&settings)));
             all.push(BoundService { service: Arc::clone(service), listener: None });
         } else {
             all.push(bind(service).await?);
         }
     }
+    // The service itself says what is wrong, at its first look.
+    drop(all_within(FOLDER_PATIENCE, folders).await);
     Ok(all)
 }
 
 /// Binds a service of a reload.
 ///
 /// # Errors
-/// As [`bind_all`]; `File` with a folder that cannot be made; `Refused` where a file service could not move its files.
+/// As [`bind_all`]; `File` with a folder that cannot be made, or that hangs; `Refused` where a file service could not move its files.
 async fn bind(service: &Arc<Service>) -> Result<BoundService, InteropError> {
     let listener = match &service.settings {
         settings::ServiceSettings::Mllp(settings) => Some(mllp::bind(service, settings.listen).await?),
         settings::ServiceSettings::File(settings) => {
-            file::prepare(settings)?;
+            file::prepare_in_time(settings).await?;
             None
         }
     };
@@ -119,7 +122,7 @@ impl RunningServices {
                 bound.push(bind(service).await?);
             } else if let settings::ServiceSettings::File(settings) = &service.settings {
                 // It may have other folders.
-                file::prepare(settings)?;
+                file::prepare_in_time(settings).await?;
             }
         }
         Ok(bound)

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::error::InteropError;
+use crate::patience::{FOLDER_PATIENCE, no_answer, within};
 use crate::plan::PlannedService;
 use crate::production::{Service, settings};
 
@@ -79,6 +80,15 @@ impl Watching {
 /// `File`; `Refused` where files could not be moved from the one to the others.
 pub fn prepare(settings: &settings::FileService) -> Result<(), InteropError> {
     make_and_open(settings).map(drop)
+}
+
+/// As [`prepare`], for who cannot wait for a folder that hangs.
+///
+/// # Errors
+/// As [`prepare`]; `File` where it has not answered in time.
+pub async fn prepare_in_time(settings: &settings::FileService) -> Result<(), InteropError> {
+    let (of, folder) = (settings.clone(), settings.folder.clone());
+    within(FOLDER_PATIENCE, move || prepare(&of)).await.map_err(InteropError::file("use", folder))?
 }
 
 fn make_and_open(settings: &settings::FileService) -> Result<Folders, InteropError> {
@@ -164,7 +174,7 @@ impl Watcher {
         }
         let (of, had_folders) = (settings.clone(), self.had_folders);
         let open = move || if had_folders { Folders::open(&of) } else { make_and_open(&of) };
-        let folders = match blocking(open).await? {
+        let folders = match self.opened(blocking(open), settings).await? {
             Ok(folders) => folders,
             Err(error) => return Some(Err(error)),
         };
@@ -192,6 +202,23 @@ impl Watcher {
         match found {
             Ok(files) => Some(Ok(self.take_all(settings, &Arc::new(folders), files).await)),
             Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Waits for the folders to be opened; none where it has stopped before that. Where they hang, the log and the status say so meanwhile.
+    async fn opened<T>(&mut self, opening: impl Future<Output = Option<T>>, of: &settings::FileService) -> Option<T> {
+        let mut opening = std::pin::pin!(opening);
+        tokio::select! {
+            opened = &mut opening => return opened,
+            () = tokio::time::sleep(FOLDER_PATIENCE) => {}
+            _ = self.stopped.wait_for(|stop| *stop) => return None,
+        }
+        let name = self.current.borrow().name.clone();
+        self.hindrances.looked(&name, Err(InteropError::file("open", &of.folder)(no_answer(FOLDER_PATIENCE))));
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = self.hindrances.words();
+        tokio::select! {
+            opened = &mut opening => opened,
+            _ = self.stopped.wait_for(|stop| *stop) => None,
         }
     }
 

@@ -12,6 +12,7 @@
 pub(crate) mod ast;
 pub(crate) mod bare_calls;
 pub(crate) mod bounded_dialect;
+pub(crate) mod check_conditions;
 pub(crate) mod expressions;
 pub(crate) mod maintenance_parser;
 pub(crate) mod move_parser;

@@ -9,6 +9,7 @@ pub(crate) mod changed_table;
 pub(crate) mod check_constraints;
 pub(crate) mod column_defaults;
 pub(crate) mod column_definitions;
+mod comment;
 pub(crate) mod copy;
 pub(crate) mod create_drop;
 pub(crate) mod create_external_table;

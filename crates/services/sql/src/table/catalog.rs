@@ -5,6 +5,7 @@
 //! ```text
 //!   s / schema                 {}
 //!   t / schema / 00 / name     a table, a view, an external table, or a sequence
+//!   c / schema / 00 / name     what COMMENT ON says about it: see [`comments`]
 //! ```
 //!
 //! The schema `public` always exists and has no row.
@@ -15,8 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use store::{Direction, StoreError, Transaction, TreeId};
+use store::{Direction, Transaction, TreeId};
 
+use super::comments::{self, AllComments, damaged};
 use super::definition::{Check, Column, External, Index, Table};
 use super::sequence::Sequence;
 use super::view::View;
@@ -95,6 +97,8 @@ pub type Schemas = BTreeMap<String, BTreeMap<String, Entry>>;
 pub struct Catalog {
     /// All schemas with their objects.
     pub schemas: Schemas,
+    /// What COMMENT ON says about them.
+    pub comments: AllComments,
 }
 
 impl Catalog {
@@ -106,7 +110,12 @@ impl Catalog {
     ) -> Result<Catalog, SqlError> {
         let mut schemas = Schemas::from([(PUBLIC.to_string(), BTreeMap::new())]);
         let mut cursor = view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+        let mut comments = AllComments::new();
         while let Some((key, value)) = cursor.next()? {
+            if let Some((object, said)) = comments::read(&key, &value)? {
+                comments.insert(object, said);
+                continue;
+            }
             match read(&key, &value)? {
                 (schema, None) => _ = schemas.entry(schema).or_default(),
                 (schema, Some((name, entry))) => _ = schemas.entry(schema).or_default().insert(name, entry),
@@ -116,7 +125,7 @@ impl Catalog {
             let (schema, name) = name.split_once('.').unwrap_or((PUBLIC, name));
             schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Virtual(table.clone()));
         }
-        Ok(Catalog { schemas })
+        Ok(Catalog { schemas, comments })
     }
 
     /// The object that a name denotes.
@@ -182,10 +191,6 @@ pub(crate) fn readable_tables(snapshot: &store::Snapshot) -> Vec<Arc<Table>> {
     tables
 }
 
-fn damaged(why: impl std::fmt::Display) -> SqlError {
-    StoreError::Corrupt(format!("the catalog of tables cannot be read: {why}").into()).into()
-}
-
 fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), SqlError> {
     let text = std::str::from_utf8(key).map_err(damaged)?;
     let Some(rest) = text.strip_prefix('t') else {
@@ -235,7 +240,7 @@ fn write(transaction: &mut Transaction, tree: TreeId, key: &[u8], stored: &Store
     Ok(transaction.put(tree, key, &value)?)
 }
 
-/// Stores a table, replacing any with its name.
+/// Stores a table, replacing any with its name. Comments about columns and indexes that it does not have are removed.
 pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Table) -> Result<(), SqlError> {
     let stored = StoredTable {
         id: table.id,
@@ -248,7 +253,11 @@ pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Tab
         indexes: table.indexes.clone(),
     };
     let stored = if table.indexes.is_empty() { Stored::Table(stored) } else { Stored::Indexed(stored) };
-    write(transaction, tree, &key(&table.schema_name, &table.name), &stored)
+    write(transaction, tree, &key(&table.schema_name, &table.name), &stored)?;
+    comments::change(transaction, tree, (&table.schema_name, &table.name), |comments| {
+        comments.keep_those_of(table);
+        Ok(())
+    })
 }
 
 /// Lets another transaction that makes an object of this name at the same time conflict with this one, which makes an index.
@@ -286,8 +295,9 @@ pub(crate) fn put_sequence(transaction: &mut Transaction, tree: TreeId, sequence
     write(transaction, tree, &key(&sequence.schema_name, &sequence.name), &stored)
 }
 
-/// Removes a table, view or sequence.
+/// Removes a table, view or sequence, and the comments about it.
 pub(crate) fn remove(transaction: &mut Transaction, tree: TreeId, schema: &str, name: &str) -> Result<(), SqlError> {
+    comments::remove(transaction, tree, schema, name)?;
     Ok(transaction.delete(tree, &key(schema, name))?)
 }
 
@@ -296,8 +306,9 @@ pub(crate) fn put_schema(transaction: &mut Transaction, tree: TreeId, schema: &s
     Ok(transaction.put(tree, format!("s{schema}").as_bytes(), b"{}")?)
 }
 
-/// Removes a schema.
+/// Removes a schema, and the comment about it.
 pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
+    comments::remove(transaction, tree, schema, "")?;
     Ok(transaction.delete(tree, format!("s{schema}").as_bytes())?)
 }
 

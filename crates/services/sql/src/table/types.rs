@@ -30,6 +30,12 @@ use crate::SqlError;
 /// The key of a field's metadata that contains the SQL name of its type, if the Arrow type alone does not determine it.
 pub const TYPE_KEY: &str = "sql";
 
+/// Key of the metadata that marks an integer of a catalog as an `oid` or an alias of it; the value is the type's name.
+pub(crate) const OID_ALIAS: &str = "pg.oid_alias";
+
+/// Key of the metadata that marks a text of a catalog as a `"char"`.
+pub(crate) const CHAR: &str = "pg.char";
+
 /// Precision and scale of a numeric without any given: what fits in 128 bits.
 pub(crate) const NUMERIC_DIGITS: (u8, i8) = (38, 10);
 

@@ -8,7 +8,7 @@
 //!          tables, roles                  made from the session's tables and users (session_objects)
 //!          types, static_catalogs         the same in each session
 //!          backends                       made from the server's connections
-//!          functions, object_identifiers  of the session's tables
+//!          functions, object_identifiers, descriptions     of the session's tables
 //!          constant_functions, set_functions, keywords     of no table
 //! ```
 //!
@@ -24,6 +24,7 @@ mod cast_types;
 mod catalog_row;
 mod columns;
 mod constant_functions;
+mod descriptions;
 mod empty_catalogs;
 mod functions;
 mod keywords;
@@ -172,6 +173,7 @@ fn install(session: &Session, backends: &Backends) -> Result<(), SqlError> {
     }
     functions::register(context, &facts);
     constant_functions::register(context);
+    descriptions::register(context, &facts);
     object_identifiers::register(context, &facts);
     privilege_functions::register(context, &facts);
     sequences::register(context, &facts);

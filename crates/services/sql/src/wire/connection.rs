@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::codec::{Framed, FramedParts};
+use tokio_util::codec::Framed;
 
 use super::codec::Codec;
 use super::connection_error::ConnectionError;
@@ -42,14 +42,6 @@ impl Connection {
             return Ok(parts.io);
         }
         Err(ConnectionError::fatal(ErrorResponse::protocol("received unencrypted data after SSL request")))
-    }
-
-    /// Continues over another socket, and returns the previous one. Bytes that were read stay in the buffer.
-    pub(super) fn over(self, socket: Box<dyn Socket>) -> (Box<dyn Socket>, Connection) {
-        let old = self.0.into_parts();
-        let mut parts = FramedParts::new::<Reply>(socket, old.codec);
-        (parts.read_buf, parts.write_buf) = (old.read_buf, old.write_buf);
-        (old.io, Connection(Framed::from_parts(parts)))
     }
 
     /// From now on queries and data are accepted, and their memory is charged to this account.

@@ -15,12 +15,9 @@ use super::error_response::ErrorResponse;
 use super::reply_text::sent;
 use crate::table::SqlType;
 use crate::table::types::JSONB;
+pub(super) use crate::table::types::{CHAR, OID_ALIAS};
 use crate::table::uuid::UUID;
 
-/// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
-pub(super) const OID_ALIAS: &str = "pg.oid_alias";
-/// Key of the metadata that marks a text as a `"char"`.
-pub(super) const CHAR: &str = "pg.char";
 /// Key of the metadata that holds the SQL name of a text's type, see [`crate::table`].
 const SQL_NAME: &str = "sql";
 

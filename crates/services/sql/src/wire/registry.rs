@@ -7,10 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use node::identity::{Caller, RightsView, RoleId};
 use parking_lot::Mutex;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::SecretKey;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::activity::{Activity, Doing};
@@ -31,6 +34,8 @@ struct Entry {
     activity: Arc<Activity>,
     caller: Caller,
     terminated: watch::Sender<bool>,
+    /// Once the session reads it.
+    socket: Option<Arc<TcpStream>>,
 }
 
 impl Entry {
@@ -43,6 +48,14 @@ impl Entry {
         self.terminated.send_replace(true);
         self.canceller.terminate();
         self.notify.notify_waiters();
+    }
+
+    /// Whether the client has gone, or has ended its half, while a statement runs. It costs no call of the system: the runtime of the
+    /// socket notes it.
+    fn is_abandoned(&self) -> bool {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.activity.is_active()) else { return false };
+        let ready = socket.ready(Interest::READABLE).now_or_never();
+        ready.is_some_and(|ready| ready.map_or(true, |ready| ready.is_read_closed()))
     }
 }
 
@@ -105,6 +118,7 @@ impl Registry {
             activity: Arc::clone(&activity),
             caller,
             terminated: sender,
+            socket: None,
         };
         inner.entries.insert(process, entry);
         Ok(Registered { registry: Arc::clone(self), process, secret, notify, activity, terminated })
@@ -135,6 +149,15 @@ impl Registry {
         inner.entries.values().filter(|entry| view.holds(&entry.caller).is_err()).for_each(Entry::terminate);
     }
 
+    /// Ends the statements of clients that have disconnected. To be called again and again.
+    pub(super) fn end_abandoned(&self) {
+        let inner = self.inner.lock();
+        inner.entries.values().filter(|entry| entry.is_abandoned()).for_each(|entry| {
+            entry.canceller.terminate();
+            entry.notify.notify_waiters();
+        });
+    }
+
     /// The role that logged in to a connection.
     pub(super) fn role_of(&self, process: i32) -> Option<RoleId> {
         self.inner.lock().entries.get(&process).map(|entry| entry.caller.session())
@@ -154,6 +177,15 @@ impl Registry {
         let mut all: Vec<_> = inner.entries.iter().map(of).collect();
         all.sort_by_key(|(process, ..)| *process);
         all
+    }
+}
+
+impl Registered {
+    /// From now on a statement ends when the client of this socket disconnects.
+    pub(super) fn reads(&self, socket: &Arc<TcpStream>) {
+        if let Some(entry) = self.registry.inner.lock().entries.get_mut(&self.process) {
+            entry.socket = Some(Arc::clone(socket));
+        }
     }
 }
 

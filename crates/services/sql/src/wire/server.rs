@@ -14,6 +14,7 @@ use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInFor
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 use tokio::time::error::Elapsed;
 
 use super::connection::Connection;
@@ -25,6 +26,7 @@ use super::reader::SqlReader;
 use super::registry::Registry;
 use super::server_options::{WireError, WireOptions};
 use super::server_state::ServerState;
+use super::session_socket::SessionSocket;
 use super::session_thread;
 use super::session_thread::GRACE as GRACE_OF_SESSION;
 use crate::Engine;
@@ -106,6 +108,9 @@ impl Server {
     }
 }
 
+/// How often clients with a running statement are looked for that have disconnected.
+const LOOKS: Duration = Duration::from_millis(250);
+
 async fn accept(
     listener: TcpListener,
     door: Door,
@@ -117,6 +122,8 @@ async fn accept(
     let mut rights = shared.guard.changed();
     let policy = || Policy { bounds: shared.options.sockets(), peers: Vec::new() };
     let no_place = no_place();
+    let mut looks = tokio::time::interval(LOOKS);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let (socket, peer, permit) = tokio::select! {
             accepted = door.accept_or_tell(&listener, policy, &no_place) => accepted,
@@ -124,6 +131,10 @@ async fn accept(
             // The guard lives as long as this task.
             _ = rights.changed() => {
                 shared.registry.end_revoked(&shared.guard.view());
+                continue;
+            }
+            _ = looks.tick() => {
+                shared.registry.end_abandoned();
                 continue;
             }
             Some(ended) = connections.join_next() => {
@@ -164,11 +175,14 @@ async fn connection(
 ) {
     // Without these options replies are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
-    let socket = Box::new(CountedIo::new(socket, permit.connection()));
-    let mut connection = Connection::new(socket, shared.options.message_bytes_max);
+    let socket = Arc::new(socket);
+    let counted = CountedIo::new(SessionSocket::new(Arc::clone(&socket)), permit.connection());
+    let mut connection = Connection::new(Box::new(counted), shared.options.message_bytes_max);
     let opened = open(&mut connection, (peer, &mut permit), tls, shared).await;
     let ended = match opened {
-        Ok(Ok(Some(entered))) => return session_thread::serve(connection, entered, shared, (peer, permit)).await,
+        Ok(Ok(Some(entered))) => {
+            return session_thread::serve((connection, &socket), entered, shared, (peer, permit)).await;
+        }
         Ok(Ok(None)) => Err(ConnectionError::Closed),
         Ok(Err(broken)) => Err(broken),
         Err(_) => {

@@ -1,31 +1,23 @@
-//! Runs a session on a thread of its own, behind a socket that is served elsewhere.
-//!
-//! ```text
-//!   socket, TLS <--> pumps, on the runtime of the sockets <--pipe--> Serving, on the session's thread
-//! ```
+//! Runs a session on a thread of its own, which reads and writes its socket (`session_socket`).
 //!
 //! The work of a session, planning a query or changing rows, delays neither sockets nor logins nor other sessions. A
-//! client that disconnects is noticed while the session computes: then its statement is ended. A thread that does not
+//! client that disconnects is noticed while the session computes: then its statement is ended (`registry`). A thread that does not
 //! end in time is left alone; it keeps the connection's place until it ends.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::Permit;
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
+use node::{Permit, socket};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{Connection, Socket};
+use super::connection::Connection;
 use super::login::Entered;
 use super::serve::Serving;
 use super::server_state::ServerState;
-use crate::{Canceller, STACK_BYTES};
-
-/// Bytes on their way between socket and session in each direction: two records of TLS.
-const PIPE_BYTES: usize = 32 << 10;
+use crate::STACK_BYTES;
 
 /// The time that a session gets to end, and to report it, once it is told to: a second to notice, and one more on a
 /// busy machine.
@@ -38,16 +30,15 @@ pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io
 
 /// Serves a logged-in client until it disconnects or is disconnected.
 pub(super) async fn serve(
-    connection: Connection,
+    (connection, tcp): (Connection, &Arc<TcpStream>),
     entered: Entered,
     shared: &Arc<ServerState>,
     (peer, permit): (SocketAddr, Permit),
 ) {
-    let (near, far) = duplex(PIPE_BYTES);
-    let (mut socket, connection) = connection.over(Box::new(far));
+    entered.registered.reads(tcp);
     let canceller = entered.session.canceller();
     let mut terminated = entered.registered.terminated.clone();
-    let (ended, done) = oneshot::channel();
+    let (ended, mut done) = oneshot::channel();
     let shared = Arc::clone(shared);
     let session = move || {
         run(connection, entered, &shared, peer);
@@ -57,7 +48,7 @@ pub(super) async fn serve(
     };
     if let Err(error) = start("sql session", session) {
         tracing::warn!(%peer, %error, "cannot start a thread for a session");
-        let _ = timeout(GRACE, socket.shutdown()).await;
+        let _ = socket::shut_down(tcp);
         return;
     }
     let told = async {
@@ -65,37 +56,24 @@ pub(super) async fn serve(
         let _ = terminated.wait_for(|terminated| *terminated).await;
         sleep(GRACE).await;
     };
-    tokio::select! {
-        () = pump(socket, near, &canceller) => {}
-        () = told => {}
-    }
-    // Its pipe is closed: it can neither read nor write any more.
-    canceller.terminate();
-    match timeout(GRACE, done).await {
+    let in_time = tokio::select! {
+        outcome = &mut done => Some(outcome),
+        () = told => None,
+    };
+    let outcome = match in_time {
+        Some(outcome) => Ok(outcome),
+        None => {
+            canceller.terminate();
+            // It may wait for a client that does not read.
+            let _ = socket::shut_down(tcp);
+            timeout(GRACE, done).await
+        }
+    };
+    match outcome {
         Ok(Ok(())) => {}
         // A panic is a fault of this program. It ended its own connection and transaction, and no other.
         Ok(Err(_)) => tracing::error!(%peer, "a session ended by a panic"),
         Err(_) => tracing::warn!(%peer, "a session does not end: its thread continues alone"),
-    }
-}
-
-/// Copies bytes in both directions until one side ends. The statement of a client that disconnects is ended.
-async fn pump(socket: Box<dyn Socket>, near: DuplexStream, canceller: &Canceller) {
-    let (mut reads, mut writes) = split(socket);
-    let (mut out, mut into) = split(near);
-    let mut outward = pin!(async {
-        // A disconnected client is noticed in the other direction too.
-        let _ = tokio::io::copy(&mut out, &mut writes).await;
-        let _ = writes.shutdown().await;
-    });
-    tokio::select! {
-        _ = tokio::io::copy(&mut reads, &mut into) => {
-            canceller.terminate();
-            // The client may have disconnected at the same time.
-            let _ = into.shutdown().await;
-            let _ = timeout(GRACE, outward).await;
-        }
-        () = &mut outward => {}
     }
 }
 

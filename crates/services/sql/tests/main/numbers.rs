@@ -73,7 +73,7 @@ async fn sums_of_integers_do_not_run_over() {
             ("CREATE TABLE u AS SELECT sum(b) AS b, sum(i) AS i FROM t", "SELECT 1"),
             (
                 "SELECT data_type FROM information_schema.columns WHERE table_name = 'u' ORDER BY column_name",
-                "Decimal128(38, 0)\nInt64",
+                "numeric\nbigint",
             ),
         ],
     )

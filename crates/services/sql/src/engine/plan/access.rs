@@ -309,6 +309,14 @@ impl Access {
         self.require(Action::SchemaOwn, Named::Schema(name.into()), denied)
     }
 
+    /// What only the owner of the database does: it belongs to administrators. Errors: 42501.
+    pub(crate) fn own_database(&self) -> Result<(), SqlError> {
+        match self.view.holds(self.caller()).is_ok() && self.view.is_administrator(self.caller().current()) {
+            true => Ok(()),
+            false => Err(SqlError::statement("42501", format!("must be owner of database {DATABASE}"))),
+        }
+    }
+
     /// Files of this machine as a table: for administrators, as in PostgreSQL. Errors: 42501.
     pub(crate) fn server_files(&self) -> Result<(), SqlError> {
         match self.view.holds(self.caller()).is_ok() && self.view.is_administrator(self.caller().current()) {
@@ -324,13 +332,43 @@ impl Access {
         Access::decide(&self.view, &self.own, &question).is_ok()
     }
 
+    /// Whether a right is there, without asking for it: for lists.
+    fn has(&self, action: Action, object: Named) -> bool {
+        let question = Question { caller: self.caller().clone(), action, object };
+        Access::decide(&self.view, &self.own, &question).is_ok()
+    }
+
     /// Whether one of several rights on a table or sequence is there: for lists.
     pub(crate) fn has_one_of(&self, actions: &[Action], schema: &str, name: &str) -> bool {
-        actions.iter().any(|action| {
-            let object = Named::Table(schema.into(), name.into(), Vec::new());
-            let question = Question { caller: self.caller().clone(), action: *action, object };
-            Access::decide(&self.view, &self.own, &question).is_ok()
-        })
+        actions.iter().any(|action| self.has(*action, Named::Table(schema.into(), name.into(), Vec::new())))
+    }
+
+    /// The same for a right on any column of a table.
+    pub(crate) fn has_some_column(&self, actions: &[Action], schema: &str, name: &str) -> bool {
+        actions.iter().any(|action| self.has(*action, Named::SomeColumn(schema.into(), name.into())))
+    }
+
+    /// The same for a column, by itself or with its table.
+    pub(crate) fn has_column(&self, actions: &[Action], (schema, name): (&str, &str), column: &str) -> bool {
+        let object = || Named::Table(schema.into(), name.into(), vec![column.into()]);
+        actions.iter().any(|action| self.has(*action, object()))
+    }
+
+    /// Whether the objects of a schema may be used: for lists.
+    pub(crate) fn uses_schema(&self, name: &str) -> bool {
+        self.has(Action::SchemaUse, Named::Schema(name.into()))
+    }
+
+    /// Whether objects may be made in a schema: for lists.
+    pub(crate) fn makes_in_schema(&self, name: &str) -> bool {
+        self.has(Action::TableMake, Named::Schema(name.into()))
+    }
+
+    /// The owner of a schema; `None`: nobody.
+    pub(crate) fn schema_owner(&self, name: &str) -> Option<RoleId> {
+        let pattern = exactly(Object::Schema(name)).ok()?;
+        let own = self.own.lock().get(&pattern).copied();
+        own.or_else(|| self.view.directory().owners().get(&pattern).copied())
     }
 
     /// One of several rights on a table or sequence. Errors: 42501.

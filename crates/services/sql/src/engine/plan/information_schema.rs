@@ -1,24 +1,15 @@
-//! `information_schema` of a session: DataFusion's, over the names that the session sees, and the views of roles and rights
-//! ([`super::rights_views`]).
-//!
-//! A view that cannot be planned (what it reads is gone, or its owner may not read it any more) has no columns here, and the
-//! others are listed all the same. As in PostgreSQL, the query of a view shows to who has its owner's rights.
+//! `information_schema` of a session: the views of objects ([`super::object_views`]), of roles and rights ([`super::rights_views`]), of
+//! sequences, and what DataFusion lists of its functions and settings.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::information_schema::InformationSchemaProvider;
-use datafusion::catalog::{
-    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, Session, TableProvider,
-};
-use datafusion::error::{DataFusionError, Result as DfResult};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::catalog::{MemoryCatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::error::Result as DfResult;
 
+use super::object_views::{self, ObjectViews};
 use super::rights_views::{self, RightsViews};
-use crate::engine::parse::ast::DATABASE;
 
 /// The name of the schema.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
@@ -26,137 +17,51 @@ pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 /// The view of sequences.
 const SEQUENCES: &str = "sequences";
 
-/// Whether the query of a view, by schema and name, may be shown.
-pub(crate) type DefinitionRight = dyn Fn(&str, &str) -> bool + Send + Sync;
+/// What DataFusion lists; its views of objects are not those of PostgreSQL.
+const LENT: [&str; 3] = ["df_settings", "parameters", "routines"];
 
-/// Whether the query of a view is shown, by schema and name.
-#[derive(Clone)]
-pub(crate) struct ShowsDefinition(pub(crate) Arc<DefinitionRight>);
-
-impl fmt::Debug for ShowsDefinition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShowsDefinition")
-    }
+/// The schema, for what a statement sees.
+pub(crate) fn schema(rights: RightsViews) -> Arc<dyn SchemaProvider> {
+    let lent = InformationSchemaProvider::new(Arc::new(MemoryCatalogProviderList::new()));
+    let system: Vec<String> = names().map(str::to_owned).collect();
+    let objects = ObjectViews::new(rights.clone(), INFORMATION_SCHEMA, system);
+    Arc::new(DescribingSchema { lent, rights, objects })
 }
 
-/// The schema, over the names of a catalog.
-pub(crate) fn schema(
-    names: Arc<dyn CatalogProvider>,
-    shows: ShowsDefinition,
-    rights: RightsViews,
-) -> Arc<dyn SchemaProvider> {
-    let list = MemoryCatalogProviderList::new();
-    list.register_catalog(DATABASE.into(), Arc::new(DescribedCatalog { names, shows }));
-    let described = InformationSchemaProvider::new(Arc::new(list));
-    Arc::new(DescribingSchema { described, rights })
+/// The names of all views.
+fn names() -> impl Iterator<Item = &'static str> {
+    object_views::names().chain(rights_views::names()).chain([SEQUENCES]).chain(LENT)
 }
 
-/// The views of objects, and those of rights.
+/// All views.
 #[derive(Debug)]
 struct DescribingSchema {
-    described: InformationSchemaProvider,
+    lent: InformationSchemaProvider,
     rights: RightsViews,
+    objects: ObjectViews,
 }
 
 #[async_trait]
 impl SchemaProvider for DescribingSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut all = self.described.table_names();
-        all.extend(rights_views::names().chain([SEQUENCES]).map(str::to_owned));
-        all
+        names().map(str::to_owned).collect()
     }
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
         if name == SEQUENCES {
             return Ok(Some(Arc::new(self.rights.sequences()?)));
         }
+        if let Some(made) = self.objects.table(name)? {
+            return Ok(Some(Arc::new(made)));
+        }
         match self.rights.table(name)? {
             Some(made) => Ok(Some(Arc::new(made))),
-            None => self.described.table(name).await,
+            None if LENT.contains(&name) => self.lent.table(name).await,
+            None => Ok(None),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == SEQUENCES || rights_views::names().any(|known| known == name) || self.described.table_exist(name)
-    }
-}
-
-#[derive(Debug)]
-struct DescribedCatalog {
-    names: Arc<dyn CatalogProvider>,
-    shows: ShowsDefinition,
-}
-
-impl CatalogProvider for DescribedCatalog {
-    fn schema_names(&self) -> Vec<String> {
-        self.names.schema_names()
-    }
-
-    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let names = self.names.schema(name)?;
-        Some(Arc::new(DescribedSchema { names, schema: name.to_owned(), shows: self.shows.clone() }))
-    }
-}
-
-#[derive(Debug)]
-struct DescribedSchema {
-    names: Arc<dyn SchemaProvider>,
-    schema: String,
-    shows: ShowsDefinition,
-}
-
-#[async_trait]
-impl SchemaProvider for DescribedSchema {
-    fn table_names(&self) -> Vec<String> {
-        self.names.table_names()
-    }
-
-    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
-        // What cannot be planned is left out, and does not spoil the list.
-        let Ok(Some(table)) = self.names.table(name).await else { return Ok(None) };
-        let shows = (self.shows.0)(&self.schema, name);
-        let definition = table.get_table_definition().filter(|_| shows).map(str::to_owned);
-        Ok(Some(Arc::new(DescribedTable { columns: table.schema(), kind: table.table_type(), definition })))
-    }
-
-    async fn table_type(&self, name: &str) -> DfResult<Option<TableType>> {
-        self.names.table_type(name).await
-    }
-
-    fn table_exist(&self, name: &str) -> bool {
-        self.names.table_exist(name)
-    }
-}
-
-/// A table, as it is listed. It has no rows.
-#[derive(Debug)]
-struct DescribedTable {
-    columns: SchemaRef,
-    kind: TableType,
-    definition: Option<String>,
-}
-
-#[async_trait]
-impl TableProvider for DescribedTable {
-    fn schema(&self) -> SchemaRef {
-        self.columns.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        self.kind
-    }
-
-    fn get_table_definition(&self) -> Option<&str> {
-        self.definition.as_deref()
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        _: Option<&Vec<usize>>,
-        _: &[Expr],
-        _: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        Err(DataFusionError::Internal("a description has no rows".into()))
+        names().any(|known| known == name)
     }
 }

@@ -131,9 +131,9 @@ pub(crate) struct RightsViews {
     /// The role whose rights count.
     current: RoleId,
     /// The statement's rights; `None` in a session of the node itself.
-    access: Option<Access>,
-    catalog: Arc<Catalog>,
-    names: Arc<dyn CatalogProvider>,
+    pub(super) access: Option<Access>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) names: Arc<dyn CatalogProvider>,
 }
 
 impl RightsViews {
@@ -168,7 +168,8 @@ impl RightsViews {
         }
     }
 
-    fn named(&self, id: RoleId) -> String {
+    /// The name of a role.
+    pub(super) fn named(&self, id: RoleId) -> String {
         if id == RoleId::PUBLIC { EVERYONE.to_owned() } else { self.view.directory().name_of(id).to_owned() }
     }
 
@@ -297,21 +298,25 @@ impl RightsViews {
 
     /// The columns of a table. A view that cannot be planned, or that the session may not read, shows none.
     async fn columns_of(&self, schema: &str, table: &str, entry: &Entry) -> Vec<String> {
-        let columns = match entry {
-            Entry::Table(stored) => stored.schema.clone(),
-            Entry::Virtual(lent) => lent.schema(),
-            Entry::External(external) => external.schema.clone(),
-            Entry::Sequence(_) => return Vec::new(),
+        let columns = self.fields_of(schema, table, entry).await;
+        columns.iter().flat_map(|columns| columns.fields()).map(|field| field.name().clone()).collect()
+    }
+
+    /// The same with their types; `None` where none are shown.
+    pub(super) async fn fields_of(&self, schema: &str, table: &str, entry: &Entry) -> Option<SchemaRef> {
+        match entry {
+            Entry::Table(stored) => Some(stored.declared()),
+            Entry::Virtual(lent) => Some(lent.schema()),
+            Entry::External(external) => Some(external.schema.clone()),
+            Entry::Sequence(_) => None,
             Entry::View(_) => {
                 if self.access.as_ref().is_some_and(|access| !access.shows(schema, table)) {
-                    return Vec::new();
+                    return None;
                 }
-                let Some(provider) = self.names.schema(schema) else { return Vec::new() };
-                let Ok(Some(planned)) = provider.table(table).await else { return Vec::new() };
-                planned.schema()
+                let planned = self.names.schema(schema)?.table(table).await.ok()??;
+                Some(planned.schema())
             }
-        };
-        columns.fields().iter().map(|field| field.name().clone()).collect()
+        }
     }
 }
 

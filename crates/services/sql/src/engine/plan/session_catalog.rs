@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use store::Store;
 
 use super::access::{Access, OwnObjects};
-use super::information_schema::{self, INFORMATION_SCHEMA, ShowsDefinition};
+use super::information_schema::{self, INFORMATION_SCHEMA};
 use super::meanwhile::Meanwhile;
 use super::prepared::{self, Prepared};
 use super::rights_views::RightsViews;
@@ -149,11 +149,6 @@ impl StatementView {
         *self.access.write() = self.identity().map(|identity| Access::new(identity, own, self.trail.clone()));
     }
 
-    /// Whether the query of a view is shown: to who has its owner's rights.
-    pub(crate) fn shows_definition(&self, schema: &str, name: &str) -> bool {
-        self.access().is_none_or(|access| access.has_owners_rights(schema, name))
-    }
-
     /// Waits until a right of the running statement is revoked.
     pub(crate) async fn until_revoked(&self) -> bool {
         let Some(access) = self.access() else { return std::future::pending().await };
@@ -251,11 +246,9 @@ impl CatalogProvider for SessionCatalog {
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         if name == INFORMATION_SCHEMA {
-            let shared = Arc::clone(&self.shared);
-            let shows = ShowsDefinition(Arc::new(move |schema, name| shared.shows_definition(schema, name)));
             let names: Arc<dyn CatalogProvider> = Arc::new(self.clone());
-            let rights = RightsViews::new(self.shared.access(), self.shared.catalog(), Arc::clone(&names));
-            return Some(information_schema::schema(names, shows, rights));
+            let rights = RightsViews::new(self.shared.access(), self.shared.catalog(), names);
+            return Some(information_schema::schema(rights));
         }
         if let Some(other) = self.others.read().get(name) {
             return Some(other.clone());

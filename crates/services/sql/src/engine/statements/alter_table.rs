@@ -25,7 +25,7 @@ use crate::engine::plan::prepared;
 use crate::engine::plan::view_dependencies;
 use crate::engine::{Session, StatementResult};
 use crate::table::row_encoding::encode_value;
-use crate::table::{Table, catalog};
+use crate::table::{Table, catalog, comments};
 use crate::{ErrorObject, SqlError};
 
 pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<StatementResult, SqlError> {
@@ -65,6 +65,7 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
     transaction.defines = true;
     transaction.with(|transaction| {
         if table.name != old {
+            comments::rename(transaction, tree, &table.schema_name, (&old, &table.name))?;
             catalog::remove(transaction, tree, &table.schema_name, &old)?;
         }
         catalog::put_table(transaction, tree, &table)
@@ -125,6 +126,13 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             check_names(&table.columns)?;
             check_constraints::rename_column(table, &folded(old_column_name), &folded(new_column_name))?;
             sequences::rename_owner(session, table.id, &folded(old_column_name), &folded(new_column_name))?;
+            let (tree, transaction) = (session.engine.catalog, session.changing("ALTER TABLE")?);
+            transaction.with(|transaction| {
+                comments::change(transaction, tree, (&table.schema_name, &table.name), |comments| {
+                    comments.rename_column(&folded(old_column_name), &folded(new_column_name));
+                    Ok(())
+                })
+            })?;
         }
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
             if *if_not_exists && table.position(&folded(&column_def.name)).is_some() {

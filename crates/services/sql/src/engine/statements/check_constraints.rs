@@ -21,16 +21,17 @@ use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Planned, LogicalPlan, Volatility};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, SelectItem, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, SelectItem, VisitMut, VisitorMut};
 
 use super::changed_table;
 use super::new_object::{constraint_exists, numbered};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, folded};
+use crate::engine::parse::check_conditions::columns_of;
 use crate::engine::plan::compiled_checks::CompiledChecks;
 use crate::engine::plan::prepared;
-use crate::table::{Check, Column, Table};
+use crate::table::{Check, Table};
 use crate::text::identifiers::quoted;
 
 /// The name of the engine's own table whose columns a condition names.
@@ -120,42 +121,6 @@ fn refuse_changing(condition: &Planned) -> Result<(), SqlError> {
         Some(name) => Err(SqlError::unsupported(format!("{name} in CHECK, whose result changes,"))),
         None => Ok(()),
     }
-}
-
-/// The positions of the columns that a condition names.
-pub(crate) fn columns_of(condition: &Expr, columns: &[Column]) -> BTreeSet<usize> {
-    struct Named<'a>(&'a [Column], BTreeSet<usize>);
-    impl Visitor for Named<'_> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            if let Some(name) = column_name(expr) {
-                self.1.extend(self.0.iter().position(|column| column.name == folded(name)));
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut named = Named(columns, BTreeSet::new());
-    let _ = condition.visit(&mut named);
-    named.1
-}
-
-fn column_name(expr: &Expr) -> Option<&Ident> {
-    match expr {
-        Expr::Identifier(name) => Some(name),
-        Expr::CompoundIdentifier(parts) => parts.last(),
-        _ => None,
-    }
-}
-
-/// A condition as PostgreSQL's catalogs show it, with the positions of its columns.
-pub(crate) fn shown(check: &Check, columns: &[Column]) -> Result<(String, BTreeSet<usize>), SqlError> {
-    let condition = ast::expression_of(&check.condition)?;
-    let text = match &condition {
-        Expr::Nested(_) | Expr::Function(_) | Expr::Identifier(_) | Expr::Value(_) => condition.to_string(),
-        _ => format!("({condition})"),
-    };
-    Ok((text, columns_of(&condition, columns)))
 }
 
 /// A column has another name: so has it in the conditions.

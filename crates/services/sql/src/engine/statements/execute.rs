@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 
 use super::repeats::{Changing, changing_rows};
 use super::{
-    advisory_calls, alter_table, called_settings, copy, create_drop, create_external_table, create_view,
+    advisory_calls, alter_table, called_settings, comment, copy, create_drop, create_external_table, create_view,
     cursor_statements, explain, indexes, insert, lock_table, maintenance, notification_statements, point_query,
     prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
 };
@@ -224,6 +224,7 @@ fn words(statement: &Statement) -> &'static str {
         Statement::AlterIndex { .. } => "ALTER INDEX",
         Statement::Truncate(_) => "TRUNCATE TABLE",
         Statement::AlterTable(_) => "ALTER TABLE",
+        Statement::Comment { .. } => "COMMENT",
         _ => "",
     }
 }
@@ -251,6 +252,9 @@ async fn define(session: &mut Session, statement: &Statement) -> Result<Statemen
         Statement::AlterTable(alter) => alter_table::alter(session, alter).await,
         Statement::Lock(lock) => lock_table::lock(session, lock),
         Statement::CreateIndex(create) => indexes::create(session, create),
+        Statement::Comment { object_type, object_name, comment, if_exists: false } => {
+            comment::comment(session, object_type, object_name, comment.as_deref()).await
+        }
         Statement::AlterIndex { name, operation } => indexes::alter(session, name, operation),
         other => Err(create_drop::unsupported(other)),
     }

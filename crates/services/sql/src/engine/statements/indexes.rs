@@ -23,6 +23,7 @@ use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::{Session, StatementResult};
 use crate::index_check;
 use crate::table::catalog;
+use crate::table::comments::{self, CommentPart};
 use crate::table::key::is_key_type;
 use crate::table::{Entry, Index, IndexOrder, Table};
 
@@ -271,7 +272,7 @@ pub(crate) fn create(session: &mut Session, create: &CreateIndex) -> Result<Stat
 /// The index of a name: its table, and its position; `None` for that of a primary key.
 ///
 /// Errors: 42704, 42809; 42501 for others than the table's owner.
-fn find(session: &Session, name: &ObjectName) -> Result<(Arc<Table>, Option<usize>), SqlError> {
+pub(super) fn find(session: &Session, name: &ObjectName) -> Result<(Arc<Table>, Option<usize>), SqlError> {
     let (schema, name) = resolve(name)?;
     let catalog = session.shared.catalog();
     if let Some(access) = session.access() {
@@ -334,9 +335,13 @@ pub(crate) fn drop(session: &mut Session, names: &[ObjectName], if_exists: bool)
 fn drop_one(session: &mut Session, what: &str, table: &mut Table, name: &str) -> Result<bool, SqlError> {
     let Some(at) = table.indexes.iter().position(|index| index.name == name) else { return Ok(false) };
     let index = table.indexes.remove(at);
-    let transaction = session.changing(what)?;
+    let (tree, transaction) = (session.engine.catalog, session.changing(what)?);
     transaction.defines = true;
-    transaction.with(|transaction| Ok(transaction.drop_tree(&Index::tree_name(index.number))?))?;
+    transaction.with(|transaction| {
+        let of = (table.schema_name.as_str(), table.name.as_str());
+        comments::change(transaction, tree, of, |comments| comments.set(CommentPart::Index(index.name.clone()), None))?;
+        Ok(transaction.drop_tree(&Index::tree_name(index.number))?)
+    })?;
     Ok(true)
 }
 
@@ -372,14 +377,17 @@ pub(crate) fn alter(
     let renamed = NewIndex { name: Some(new), columns: Vec::new(), orders: Vec::new(), unique: false, constraint };
     let new = free_name(session, &table, &renamed)?;
     let mut changed = (*table).clone();
-    match at {
-        Some(at) => changed.indexes[at].name = new.clone(),
-        None => changed.key_name = new.clone(),
-    }
+    let old = match at {
+        Some(at) => std::mem::replace(&mut changed.indexes[at].name, new.clone()),
+        None => std::mem::replace(&mut changed.key_name, new.clone()),
+    };
     let tree = session.engine.catalog;
     session.changing(WHAT)?.with(|transaction| {
         catalog::take_name(transaction, tree, &table.schema_name, &new);
-        Ok(())
+        comments::change(transaction, tree, (&table.schema_name, &table.name), |comments| {
+            comments.rename_index(&old, &new);
+            Ok(())
+        })
     })?;
     save(session, WHAT, &changed)?;
     done(WHAT)

@@ -45,11 +45,9 @@ const TRUE: [&str; 17] = [
 /// Functions that return false here.
 const FALSE: [&str; 3] = ["pg_is_in_recovery", "pg_is_other_temp_schema", "row_security_active"];
 
-/// Functions for texts that do not exist here: comments, partitions, triggers, rules, extended statistics, source texts
+/// Functions for texts that do not exist here: partitions, triggers, rules, extended statistics, source texts
 /// of functions.
-const NO_TEXT: [&str; 14] = [
-    "col_description",
-    "obj_description",
+const NO_TEXT: [&str; 11] = [
     "pg_describe_object",
     "pg_get_function_arguments",
     "pg_get_function_identity_arguments",
@@ -61,7 +59,6 @@ const NO_TEXT: [&str; 14] = [
     "pg_get_ruledef",
     "pg_get_statisticsobjdef_columns",
     "pg_get_triggerdef",
-    "shobj_description",
 ];
 
 /// Functions for counts that are not kept for a single table: its bytes, and how often it is read.
@@ -182,7 +179,8 @@ fn at_least(args: &ScalarFunctionArgs, count: usize) -> Result<()> {
     }
 }
 
-fn numbers(args: &ScalarFunctionArgs, at: usize) -> Result<Vec<Option<i64>>> {
+/// An argument of all rows as numbers. Errors: 42883 without it.
+pub(super) fn numbers(args: &ScalarFunctionArgs, at: usize) -> Result<Vec<Option<i64>>> {
     at_least(args, at + 1)?;
     let numbers = cast(&args.args[at].to_array(args.number_rows)?, &DataType::Int64)?;
     Ok(numbers.as_primitive::<Int64Type>().iter().collect())

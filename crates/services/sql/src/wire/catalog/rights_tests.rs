@@ -1,4 +1,5 @@
-//! What the catalogs show of roles and rights, to several users: `rights_tests.txt` has the queries and what is expected.
+//! What the catalogs show of roles and rights, and of comments, to several users: `rights_tests.txt` and `comments_tests.txt` have the
+//! statements and what is expected.
 //!
 //! ```text
 //!   @ann               who sends the statements that follow; a session is opened when it is first named
@@ -25,6 +26,7 @@ use super::backends::Backends;
 use crate::{Engine, EngineOptions, Session, SqlError, StatementResult};
 
 const SCRIPT: &str = include_str!("rights_tests.txt");
+const COMMENTS: &str = include_str!("comments_tests.txt");
 
 /// A session with its catalogs.
 struct Player {
@@ -73,6 +75,16 @@ impl Player {
 
 #[tokio::test]
 async fn the_catalogs_show_roles_and_rights_as_postgresqls_do() {
+    plays(SCRIPT).await;
+}
+
+#[tokio::test]
+async fn owners_comment_on_their_objects_and_comments_go_with_these() {
+    plays(COMMENTS).await;
+}
+
+/// Runs a script, and compares all results with those in it.
+async fn plays(script: &str) {
     let store = Store::in_memory(Options::default()).expect("memory is enough");
     let guard = Guard::open(store.clone(), Clock::fixed(1), Mock::of([7; 32])).expect("it opens");
     let attributes = Attributes { administrator: true, ..Attributes::user() };
@@ -81,7 +93,7 @@ async fn the_catalogs_show_roles_and_rights_as_postgresqls_do() {
     let engine = Engine::new(store, EngineOptions { threads: 1, ..EngineOptions::default() }).expect("it starts");
     let mut players: HashMap<&str, Player> = HashMap::new();
     let (mut user, mut wrong) = ("", Vec::new());
-    let mut lines = SCRIPT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
+    let mut lines = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix('@') {
             user = name;

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::Session;
 use crate::engine::Settings;
+use crate::engine::parse::check_conditions;
 use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
-use crate::engine::statements::check_constraints;
-use crate::table::{Check, Entry, IndexOrder, Sequence, Table};
+use crate::table::{Catalog, Check, Entry, IndexOrder, Sequence, Table};
 use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
@@ -171,6 +171,8 @@ pub(super) struct Moment {
     pub(super) about: Arc<SessionFacts>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) relations: Vec<Relation>,
+    /// What the catalog of the store has of them.
+    pub(super) catalog: Arc<Catalog>,
 }
 
 impl Moment {
@@ -202,8 +204,8 @@ impl Facts {
     /// The present objects, without the columns of views.
     pub(super) fn now(&self) -> Moment {
         let catalog = self.shared.catalog();
-        let about = &self.about;
-        let mut moment = Moment { about: Arc::clone(about), namespaces: Vec::new(), relations: Vec::new() };
+        let (about, namespaces, relations) = (&self.about, Vec::new(), Vec::new());
+        let mut moment = Moment { about: Arc::clone(about), namespaces, relations, catalog: Arc::clone(&catalog) };
         let mut owned: HashMap<u64, Vec<(String, String)>> = HashMap::new();
         for sequence in catalog.sequences() {
             if let Some(owner) = &sequence.owner {
@@ -307,7 +309,7 @@ fn shown_indexes(table: &Table) -> Vec<ShownIndex> {
 
 /// A constraint whose text cannot be read is not shown.
 fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
-    let (condition, columns) = check_constraints::shown(check, &table.columns).ok()?;
+    let (condition, columns) = check_conditions::shown(check, &table.columns).ok()?;
     Some(ShownCheck { name: check.name.clone(), condition, columns: columns.into_iter().collect() })
 }
 

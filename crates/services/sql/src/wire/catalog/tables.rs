@@ -12,6 +12,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
+use datafusion::logical_expr::TableType;
 use datafusion::scalar::ScalarValue;
 use node::identity::Object;
 
@@ -19,10 +20,11 @@ use super::acl::{Acls, acl_or_null};
 use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
+use super::columns::VIEWS;
 use super::locks::{LOCKS, LocksTable};
 use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck, ShownIndex};
 use super::types::CatalogType;
-use super::{acl, functions, prepared_statements, roles, sequences, static_catalogs, types};
+use super::{acl, descriptions, functions, prepared_statements, roles, sequences, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -56,6 +58,12 @@ impl SchemaProvider for PgCatalog {
 
     fn table_exist(&self, name: &str) -> bool {
         name == ACTIVITY || name == LOCKS || names().any(|catalog| catalog == name)
+    }
+
+    /// Determines the type without rows.
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        let is_view = name == ACTIVITY || name == LOCKS || VIEWS.iter().any(|(view, _)| *view == name);
+        Ok(self.table_exist(name).then_some(if is_view { TableType::View } else { TableType::Base }))
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -108,11 +116,13 @@ fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
         "pg_class" => classes,
         "pg_constraint" => constraints,
         "pg_default_acl" => acl::default_acls,
+        "pg_description" => descriptions::descriptions,
         "pg_index" => indexes,
         "pg_indexes" => roles::indexes,
         "pg_namespace" => namespaces,
         "pg_sequence" => sequences::definitions,
         "pg_sequences" => sequences::sequences,
+        "pg_shdescription" => descriptions::shared,
         "pg_tables" => roles::tables,
         "pg_views" => roles::views,
         _ => return None,

@@ -252,7 +252,7 @@ async fn lists_say_what_a_role_may_see_and_go_on_where_a_view_is_broken() {
     ];
     change(&guard, &rights);
     runs(&mut bob, &["create view bobs as select a as gone from t"]).await;
-    let views = "select table_name from information_schema.views where table_schema = 'public' and definition is not null order by 1";
+    let views = "select table_name from information_schema.views where table_schema = 'public' and view_definition is not null order by 1";
     let some = |text: &str| vec![Some(text.to_owned())];
     assert_eq!(bob.query(views).await.rows(), [some("bobs")], "of another owner's view the query is hidden");
     change(&guard, &[revoked(&[Action::TableSelect], "table public.t", &[])]);

@@ -98,6 +98,16 @@ async fn what_is_told_of_sequences_and_constraints_is_what_postgresql_tells() {
 }
 
 #[tokio::test]
+async fn what_information_schema_tells_of_objects_is_what_postgresql_tells() {
+    agrees("information.txt", 25).await;
+}
+
+#[tokio::test]
+async fn comments_are_told_as_postgresql_tells_them() {
+    agrees("comments.txt", 8).await;
+}
+
+#[tokio::test]
 async fn values_of_each_type_are_answered_as_postgresql_answers_them_or_refused() {
     agrees("types.txt", 80).await;
 }
