@@ -10,7 +10,8 @@
 //!
 //! An encrypted volume has version 2, so that no older program takes it for one in clear; nothing else differs.
 //!
-//! Invariants: a change is persistent when both slots are; a crash in between leaves one valid slot at least. The valid slot with the
+//! Invariants: a change is persistent when both slots are; a crash in between leaves one valid slot at least, also where one was damaged
+//! before: that one is written first. The valid slot with the
 //! higher sequence counts. So damage to one slot at rest never brings an older set back: the other slot has the same content.
 
 use std::sync::Arc;
@@ -173,10 +174,21 @@ impl Superblock {
     /// Writes both slots; persistent when it returns.
     pub(crate) fn write(&self, device: &Arc<dyn Device>) -> Result<(), VolumeError> {
         let bytes = self.encode();
-        for slot in 0..2 {
+        let first = Superblock::spare_slot(&**device);
+        for slot in [first, 1 - first] {
             device.write_flush(slot * BLOCK_BYTES as u64, &bytes)?;
         }
         Ok(())
+    }
+
+    /// The slot that does not count: damaged, or older. It is written first, so that a crash that tears it leaves the other one.
+    fn spare_slot(device: &dyn Device) -> u64 {
+        let sequence = |slot: u64| {
+            let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(slot * BLOCK_BYTES as u64, &mut bytes).ok()?;
+            Superblock::decode(&bytes).ok().flatten().map(|found| found.sequence)
+        };
+        u64::from(sequence(1) < sequence(0))
     }
 
     /// Reads the valid slot with the higher sequence.

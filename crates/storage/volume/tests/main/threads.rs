@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use device::faulty::{Fault, FaultyShelf, Rule};
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, IoRequest, IoSink, MemoryShelf, Operation};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, IoRequest, IoSink, MemoryShelf, Operation, Shelf};
 use volume::{CopyState, NewVolume, Options, Place, Threads, Volume, VolumeError};
 
 use crate::hanging::HangingShelf;
@@ -256,6 +256,35 @@ fn an_opening_leaves_out_a_copy_that_hangs() {
         copies.hanging[2].gate.release();
         bring_back(&volume, &copies, 2);
     }
+}
+
+#[test]
+fn an_opening_leaves_out_a_copy_that_hangs_when_it_is_asked_for_a_block_whose_sum_another_one_has_lost() {
+    let copies = Copies::new(3, 2);
+    let volume = copies.open(2);
+    volume.write(at(3), &tagged(1)).expect("writes");
+    volume.close().expect("closes");
+    drop(volume);
+    let tables = copies.faults[0].open("tables-0").expect("a device");
+    let mut sums = AlignedBuffer::zeroed(BLOCK_BYTES);
+    tables.read(0, &mut sums).expect("reads");
+    sums[100] ^= 4;
+    tables.write_flush(0, &sums).expect("writes");
+    drop(tables);
+    copies.hanging[2].gate.hang("data");
+    // So that it ends also if it waits for the copy.
+    let gate = copies.hanging[2].gate.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(LONG / 3);
+        gate.release();
+    });
+    let began = Instant::now();
+    let volume = copies.open(3);
+    assert!(began.elapsed() < LONG / 4, "it has waited for the copy: {:?}", began.elapsed());
+    assert!(matches!(volume.status().copies[2].state, CopyState::Out { .. }), "{:?}", volume.status());
+    assert_eq!(tag_of(&read_block(&volume, 3).expect("reads")), 1);
+    copies.hanging[2].gate.release();
+    bring_back(&volume, &copies, 2);
 }
 
 #[test]
