@@ -326,7 +326,7 @@ fn visit(
         Some(Found::Sectors(sectors)) => {
             for sector in sectors.chunks_exact(SECTOR) {
                 if let Some(number) = tables::number_of(sector) {
-                    tables.load(number, sector);
+                    tables.load_image(number, sector);
                 }
             }
         }
@@ -458,6 +458,8 @@ fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
             }
         }
     }
+    // The checkpoint that follows empties the journals: their images must be in place by then, also of sectors without a write in the union.
+    members.iter().for_each(|member| tables.restore_changed(&member.tables.imaged));
 }
 
 /// What members say of a block, how many say so, and whether the block of one of them matches it.
