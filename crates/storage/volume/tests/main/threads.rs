@@ -288,6 +288,31 @@ fn an_opening_leaves_out_a_copy_that_hangs_when_it_is_asked_for_a_block_whose_su
 }
 
 #[test]
+fn a_copy_that_hangs_when_it_is_attached_keeps_no_other_one_from_it() {
+    for device in ["superblock", "journal"] {
+        let copies = Copies::new(3, 1);
+        let volume = copies.open(2);
+        volume.write(at(3), &tagged(1)).expect("writes");
+        [1, 2].into_iter().for_each(|copy| volume.exclude(copy).expect("one is left"));
+        copies.hanging[2].gate.hang(device);
+        // So that it ends also if it waits for the copy.
+        let gate = copies.hanging[2].gate.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(LONG / 3);
+            gate.release();
+        });
+        let began = Instant::now();
+        let refused = volume.attach(copies.place(2));
+        assert!(refused.is_err(), "{device}: {refused:?}");
+        bring_back(&volume, &copies, 1);
+        assert!(began.elapsed() < LONG / 4, "{device}: it has waited for the copy: {:?}", began.elapsed());
+        copies.hanging[2].gate.release();
+        bring_back(&volume, &copies, 2);
+        assert_eq!(tag_of(&read_block(&volume, 3).expect("reads")), 1);
+    }
+}
+
+#[test]
 fn closing_and_dropping_end_in_time_although_a_copy_hangs() {
     for device in ["journal", "data", ""] {
         let copies = Copies::new(3, 2);
