@@ -413,6 +413,12 @@ impl VolumeCopy {
         Ok(())
     }
 
+    /// Writes damaged slots of its superblock anew, unless it belongs to another owner; returns how many there were.
+    pub(crate) fn mend_superblock(&self) -> Result<u64, VolumeError> {
+        let guard = self.superblock.lock();
+        Superblock::mend(&guard.0, guard.1.promised)
+    }
+
     /// Reads stored blocks, as they are in place.
     pub(crate) fn read(&self, block: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let part = self.geometry.part_of(block);
@@ -587,13 +593,4 @@ fn sized(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, V
         return Err(VolumeError::Format { name: name.to_owned(), why: "it has another size than the superblock says" });
     }
     Ok(device)
-}
-
-/// Records that the volume has one part more.
-pub(crate) fn set_parts(place: &Place, parts: &[u64]) -> Result<(), VolumeError> {
-    let device = place.data.open(SUPERBLOCK)?;
-    let mut superblock = Superblock::read(&*device)?;
-    superblock.parts = parts.to_vec();
-    superblock.sequence += 1;
-    superblock.write(&device)
 }

@@ -27,7 +27,7 @@ use crate::tables::number_of;
 pub struct Scrubbed {
     /// Bytes read, on all copies together.
     pub bytes: u64,
-    /// Blocks of a copy that were written anew, and sectors of its tables.
+    /// Blocks of a copy that were written anew, sectors of its tables, and slots of its superblock.
     pub repaired: u64,
     /// Blocks that are damaged on every copy.
     pub damaged: u64,
@@ -45,7 +45,8 @@ impl Scrubbed {
 /// Scrubs a region.
 pub(crate) fn region(core: &Core, region: u64) -> Result<Scrubbed, VolumeError> {
     core.check()?;
-    let mut found = Scrubbed { repaired: tables(core, region), ..Scrubbed::default() };
+    let superblocks = if region == 0 { superblocks(core) } else { 0 };
+    let mut found = Scrubbed { repaired: superblocks + tables(core, region), ..Scrubbed::default() };
     let first = region * REGION_BLOCKS;
     let _held = core.stripes.lock(first, REGION_BLOCKS);
     let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
@@ -72,6 +73,29 @@ pub(crate) fn region(core: &Core, region: u64) -> Result<Scrubbed, VolumeError> 
     }
     core.metrics.scrubbed.fetch_add(REGION_BLOCKS, Ordering::Relaxed);
     Ok(found)
+}
+
+/// Looks at the superblocks, which are written rarely and read at an opening only; returns how many damaged slots were written anew.
+fn superblocks(core: &Core) -> u64 {
+    let mut repaired = 0;
+    for number in core.working().iter() {
+        let Some(copy) = core.copy(number) else { continue };
+        let source = copy.clone();
+        match core.in_time(number, core.options.copy_timeout, move || source.mend_superblock()) {
+            Ok(damaged) => {
+                (0..damaged).for_each(|_| core.metrics.copy(number).repaired());
+                repaired += damaged;
+            }
+            Err(why @ VolumeError::Stalled(_)) => {
+                if let Err(error) = core.fail(&copy, &why) {
+                    tracing::error!(%error, "after a copy did not answer");
+                }
+            }
+            // What it stores is good as long as no set has to be recorded.
+            Err(why) => tracing::error!(copy = number, %why, "the superblock of a copy cannot be written anew"),
+        }
+    }
+    repaired
 }
 
 /// Looks at the blocks of tables that a scrub comes to with a region; returns how many damaged sectors were written anew.

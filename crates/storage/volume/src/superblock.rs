@@ -191,6 +191,30 @@ impl Superblock {
         u64::from(sequence(1) < sequence(0))
     }
 
+    /// Writes slots anew that are damaged, of a superblock that has promised this term and no other; returns how many there were.
+    pub(crate) fn mend(device: &Arc<dyn Device>, promised: Epoch) -> Result<u64, VolumeError> {
+        let current = Superblock::read(&**device)?;
+        let expected = current.encode();
+        let is_damaged = |slot: &u64| {
+            let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(*slot * BLOCK_BYTES as u64, &mut bytes).is_err() || bytes[..] != expected[..]
+        };
+        let damaged = (0..2).filter(is_damaged).count() as u64;
+        if damaged == 0 || current.promised != promised {
+            return Ok(0);
+        }
+        current.write(device)?;
+        Ok(damaged)
+    }
+
+    /// Records that the volume has one part more.
+    pub(crate) fn set_parts(device: &Arc<dyn Device>, parts: &[u64]) -> Result<(), VolumeError> {
+        let mut superblock = Superblock::read(&**device)?;
+        superblock.parts = parts.to_vec();
+        superblock.sequence += 1;
+        superblock.write(device)
+    }
+
     /// Reads the valid slot with the higher sequence.
     pub(crate) fn read(device: &dyn Device) -> Result<Superblock, VolumeError> {
         let wrong = |why| VolumeError::Format { name: SUPERBLOCK.to_owned(), why };

@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::requests::{Requests, Until};
 use crate::resync::{self, Step};
 use crate::scrub::{self, Scrubbed};
-use crate::superblock::Superblock;
+use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::thin;
 use crate::upkeep::Upkeep;
 use crate::write::{self, Change};
@@ -164,7 +164,7 @@ impl Volume {
         options.check_memory(&parts, options.keys.is_some(), copies)?;
         let geometry = Geometry::new(&parts, options.keys.is_some());
         places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1, is_thin))?;
-        places.iter().try_for_each(|place| copy::set_parts(place, &parts))
+        places.iter().try_for_each(|place| Superblock::set_parts(&place.data.open(SUPERBLOCK)?, &parts))
     }
 
     /// Attaches a copy that was away. What it has missed is copied in the background, or by [`resync_step`](Volume::resync_step).

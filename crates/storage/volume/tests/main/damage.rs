@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use device::faulty::{Fault, Rule};
 use device::{AlignedBuffer, Device, DeviceError, IoRequest, IoSink, Operation};
+use volume::superblock::SUPERBLOCK;
 use volume::{Options, Threads, Volume};
 
 use crate::rig::Rig;
@@ -72,6 +73,21 @@ fn a_scrub_writes_damaged_sums_anew_before_those_of_the_other_copy_are_damaged_t
         assert_eq!(tag_of(&read_block(&volume, block).expect("its sum is there")), block);
     }
     rig.assert_equal(&volume);
+}
+
+#[test]
+fn a_scrub_writes_a_damaged_slot_of_a_superblock_anew_before_the_other_one_is_damaged_too() {
+    for slot in 0..2 {
+        let (rig, volume) = Rig::filled(1, 1, 16);
+        let before = rig.superblock(0);
+        rig.rot(0, SUPERBLOCK, slot);
+        assert_eq!(volume.scrub().expect("scrubs").repaired, 1);
+        assert_eq!(rig.superblock(0), before, "both slots are good, and nothing else has changed");
+        std::mem::forget(volume);
+        rig.rot(0, SUPERBLOCK, 1 - slot);
+        let volume = rig.open(3);
+        assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 5);
+    }
 }
 
 #[test]
