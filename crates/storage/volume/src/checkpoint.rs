@@ -35,6 +35,18 @@ use crate::record::{SECTORS, encode_sectors};
 use crate::tables::TableBlocks;
 use crate::thin;
 
+/// How long a change waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until when for copies, while too few work.
+    pub(crate) until: Instant,
+    /// Whether a checkpoint that lasts is waited for, however long. Otherwise the change is tried again by who may wait.
+    pub(crate) is_for_room: bool,
+}
+
+/// How often a change that waits for room looks by itself.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
+
 /// Sectors in one record: 64 KiB.
 const SECTORS_PER_RECORD: usize = 128;
 
@@ -71,10 +83,13 @@ pub(crate) fn is_window_full(core: &Core) -> bool {
     used(core) >= core.options.window_bytes
 }
 
-/// Waits until the journals and the overlay have room for a piece, or until `deadline`; without threads, makes it.
+/// Waits until the journals and the overlay have room for a piece; without threads, makes it.
 ///
-/// Errors: those of a checkpoint; [`VolumeError::BelowMinimum`] after the deadline: only too few copies keep a checkpoint from ending.
-pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeError> {
+/// A checkpoint ends in its own time, or excludes the copies that do not: a medium that is slow, or much that waits before, makes a change
+/// late and is no reason to fail it. What has no end of its own are too few copies, and checkpoints that cannot begin.
+///
+/// Errors: those of a checkpoint; [`VolumeError::BelowMinimum`] after the time that `patience` has for these.
+pub(crate) fn make_room(core: &Core, patience: Patience) -> Result<(), VolumeError> {
     if core.options.threads == Threads::Callers {
         thin::look_if_short(core);
         if is_due(core) {
@@ -85,16 +100,23 @@ pub(crate) fn make_room(core: &Core, deadline: Instant) -> Result<(), VolumeErro
     while is_window_full(core) {
         core.check()?;
         let seen = core.progress.ticks();
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = patience.until.saturating_duration_since(Instant::now());
         if !is_window_full(core) {
             break;
         }
-        if left.is_zero() {
+        let is_over = left.is_zero();
+        if is_over && (!patience.is_for_room || core.is_frozen() || is_stuck(core)) {
             return Err(core.below_minimum());
         }
-        core.progress.wait(seen, left.min(Duration::from_millis(100)));
+        core.progress.wait(seen, if is_over { ROOM_LOOK } else { left.min(ROOM_LOOK) });
     }
     Ok(())
+}
+
+/// Whether checkpoints have been tried for longer than one takes, for syncing copies and then for the others, and none has ended well.
+fn is_stuck(core: &Core) -> bool {
+    let longest = core.options.checkpoint_timeout.saturating_mul(2);
+    core.unsaved_since.lock().is_some_and(|since| since.elapsed() > longest)
 }
 
 /// Makes a checkpoint.
@@ -111,6 +133,7 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     if core.is_unequal() {
         return Err(core.below_minimum());
     }
+    core.unsaved_since.lock().get_or_insert_with(Instant::now);
     let (plan, copies) = cut(core);
     let plan = Arc::new(plan);
     let (syncing, working): (Vec<_>, Vec<_>) =
@@ -151,6 +174,10 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
     if refused.is_some() || needed.is_empty() || !needed.minus(saved).is_empty() {
         core.tables.restore_changed(&plan.changed);
         core.journaled.fetch_max(core.options.window_bytes / 2, Ordering::Relaxed);
+        if core.is_frozen() {
+            // None is tried until there are enough copies again.
+            *core.unsaved_since.lock() = None;
+        }
         return failed.and(Err(refused.unwrap_or_else(|| core.below_minimum())));
     }
     // Before the blocks leave the overlay: see there.
@@ -161,6 +188,7 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
         thin.reclaim(plan.discarded);
     }
     core.metrics.checkpoints.fetch_add(1, Ordering::Relaxed);
+    *core.unsaved_since.lock() = None;
     core.progress.tick();
     failed
 }

@@ -413,6 +413,12 @@ impl VolumeCopy {
         Ok(())
     }
 
+    /// Writes damaged slots of its superblock anew, unless it belongs to another owner; returns how many there were.
+    pub(crate) fn mend_superblock(&self) -> Result<u64, VolumeError> {
+        let guard = self.superblock.lock();
+        Superblock::mend(&guard.0, guard.1.promised)
+    }
+
     /// Reads stored blocks, as they are in place.
     pub(crate) fn read(&self, block: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let part = self.geometry.part_of(block);
@@ -536,17 +542,18 @@ impl VolumeCopy {
         (0..self.geometry.sectors()).step_by(SECTORS_PER_BLOCK as usize)
     }
 
+    /// Reads the block of tables that begins with a sector.
+    pub(crate) fn read_table_block(&self, first: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let part = self.geometry.part_of_sector(first);
+        self.tables[part].read((first - self.geometry.parts[part].first_sector) * SECTOR as u64, buffer)
+    }
+
     /// Calls `visit` with each stored sector and its number. A block that cannot be read is passed over: its sectors stay unknown.
     pub(crate) fn read_tables(&self, visit: &mut dyn FnMut(u64, &[u8])) {
-        for (part, this) in self.geometry.parts.iter().enumerate() {
-            let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
-            for first in (0..this.sectors()).step_by(SECTORS_PER_BLOCK as usize) {
-                if self.tables[part].read(first * SECTOR as u64, &mut buffer).is_err() {
-                    continue;
-                }
-                for (at, sector) in buffer.chunks_exact(SECTOR).enumerate() {
-                    visit(this.first_sector + first + at as u64, sector);
-                }
+        let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
+        for first in self.table_blocks() {
+            if self.read_table_block(first, &mut buffer).is_ok() {
+                (first..).zip(buffer.chunks_exact(SECTOR)).for_each(|(number, sector)| visit(number, sector));
             }
         }
     }
@@ -586,13 +593,4 @@ fn sized(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, V
         return Err(VolumeError::Format { name: name.to_owned(), why: "it has another size than the superblock says" });
     }
     Ok(device)
-}
-
-/// Records that the volume has one part more.
-pub(crate) fn set_parts(place: &Place, parts: &[u64]) -> Result<(), VolumeError> {
-    let device = place.data.open(SUPERBLOCK)?;
-    let mut superblock = Superblock::read(&*device)?;
-    superblock.parts = parts.to_vec();
-    superblock.sequence += 1;
-    superblock.write(&device)
 }

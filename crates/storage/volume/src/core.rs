@@ -76,6 +76,8 @@ pub(crate) struct Core {
     sequence: AtomicU64,
     /// Bytes that the journals have of the window, with their frames and padding: from a record's append until they are truncated.
     pub(crate) journaled: AtomicU64,
+    /// Since when checkpoints are tried and none has ended well.
+    pub(crate) unsaved_since: Mutex<Option<Instant>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) metrics: Metrics,
     workers: Arc<Workers>,
@@ -145,6 +147,7 @@ impl Core {
             superseded: AtomicU64::new(0),
             sequence: AtomicU64::new(0),
             journaled: AtomicU64::new(0),
+            unsaved_since: Mutex::new(None),
             progress: Arc::default(),
             metrics: Metrics::new(),
             workers: Arc::default(),

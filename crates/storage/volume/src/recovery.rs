@@ -326,7 +326,7 @@ fn visit(
         Some(Found::Sectors(sectors)) => {
             for sector in sectors.chunks_exact(SECTOR) {
                 if let Some(number) = tables::number_of(sector) {
-                    tables.load(number, sector);
+                    tables.load_image(number, sector);
                 }
             }
         }
@@ -350,10 +350,15 @@ fn make_equal(core: &Core, members: Vec<Member>) -> Result<(), VolumeError> {
         // Nothing is appended: see the head comment.
     } else if obeys(Rule::Equal) {
         for member in &members {
-            let missing = union
+            let missing: Vec<(u64, Fresh)> = union
                 .iter()
-                .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order));
-            if let Err(why) = append_missing(&member.copy, core.is_encrypted(), missing) {
+                .filter(|(block, fresh)| member.writes.get(block).is_none_or(|known| known.order != fresh.order))
+                .map(|(block, fresh)| (*block, fresh.clone()))
+                .collect();
+            let (copy, is_encrypted) = (member.copy.clone(), core.is_encrypted());
+            let work = move || append_missing(&copy, is_encrypted, &missing);
+            // It may hang since it was read.
+            if let Err(why) = core.in_time(member.copy.number, core.options.checkpoint_timeout, work) {
                 core.fail(&member.copy, &why)?;
             }
         }
@@ -405,11 +410,7 @@ fn is_better(core: &Core, block: u64, known: &Fresh, other: &Fresh) -> bool {
 }
 
 /// Appends the writes that a journal lacks, under their own order, and makes them durable.
-fn append_missing<'u>(
-    copy: &VolumeCopy,
-    is_encrypted: bool,
-    missing: impl Iterator<Item = (&'u u64, &'u Fresh)>,
-) -> Result<(), VolumeError> {
+fn append_missing(copy: &VolumeCopy, is_encrypted: bool, missing: &[(u64, Fresh)]) -> Result<(), VolumeError> {
     for (block, fresh) in missing {
         let is_free = matches!(fresh.stored, Stored::Zeroes { free: true });
         let head: [u8; HEAD] = Head { order: fresh.order, first: *block, blocks: 1, is_free }.encode();
@@ -457,6 +458,8 @@ fn merge_tables(core: &Core, members: &[Member], union: &BTreeMap<u64, Fresh>) {
             }
         }
     }
+    // The checkpoint that follows empties the journals: their images must be in place by then, also of sectors without a write in the union.
+    members.iter().for_each(|member| tables.restore_changed(&member.tables.imaged));
 }
 
 /// What members say of a block, how many say so, and whether the block of one of them matches it.
@@ -471,7 +474,10 @@ fn settle(core: &Core, members: &[Member], block: u64) -> BlockMark {
         if mark.sum == Sum::UNKNOWN {
             continue;
         }
-        let is_there = mark.sum != Sum::NONE && member.copy.read(block, &mut buffer).is_ok();
+        // One that does not answer is asked once, and excluded.
+        let is_there = mark.sum != Sum::NONE
+            && core.copy(member.copy.number).is_some()
+            && core.read_copy(&member.copy, block, &mut buffer).is_ok();
         let matches = is_there && core.matches(block, &buffer, &mark);
         match votes.iter_mut().find(|(other, ..)| *other == mark) {
             Some((_, count, verified)) => {

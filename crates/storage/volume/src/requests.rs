@@ -19,7 +19,7 @@ use std::time::Instant;
 use device::{BLOCK_BYTES, Device, DeviceError, IoKind, IoRequest, IoSink, supervise};
 use parking_lot::Mutex;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Patience};
 use crate::core::Core;
 use crate::error::VolumeError;
 use crate::handed::HandedReads;
@@ -133,17 +133,18 @@ fn perform_each<D: Device>(volume: &D, taken: Vec<Submitted>) {
 
 /// A write of one request, with a time at which it ends; the volume's device does it.
 pub(crate) trait Until {
-    /// As [`IoRequest::perform`] of a request that is no read; it waits until `deadline` while too few copies work.
-    fn perform_until(&self, request: &IoRequest, deadline: Instant) -> Result<(), DeviceError>;
+    /// As [`IoRequest::perform`] of a request that is no read; it waits as `patience` says while too few copies work.
+    fn perform_until(&self, request: &IoRequest, patience: Patience) -> Result<(), DeviceError>;
 }
 
-/// Makes writes durable together where they fit into one record each and meet no other; the others follow one by one. Each ends
-/// `write_timeout` after it was submitted at the latest, however many wait before it.
+/// Makes writes durable together where they fit into one record each and meet no other; the others follow one by one. While too few copies
+/// work, each ends `write_timeout` after it was submitted at the latest, however many wait before it.
 fn write_batch<D: Until>(core: &Core, volume: &D, taken: Vec<Submitted>) {
+    let patience = |since: Instant| Patience { until: since + core.options.write_timeout, is_for_room: true };
     let mut rest = taken;
     while !rest.is_empty() {
         let first = rest.iter().map(|(.., since)| *since).min().unwrap_or_else(Instant::now);
-        let (together, later) = match checkpoint::make_room(core, first + core.options.write_timeout) {
+        let (together, later) = match checkpoint::make_room(core, patience(first)) {
             Ok(()) if !core.is_frozen() => write_together(core, rest),
             _ => (Vec::new(), rest),
         };
@@ -156,7 +157,7 @@ fn write_batch<D: Until>(core: &Core, volume: &D, taken: Vec<Submitted>) {
             single.push(again.remove(0));
         }
         for (request, sink, since) in single {
-            let result = volume.perform_until(&request, since + core.options.write_timeout);
+            let result = volume.perform_until(&request, patience(since));
             sink.complete(request, result);
         }
         rest = again;

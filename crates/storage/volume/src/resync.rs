@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use device::{AlignedBuffer, BLOCK_BYTES, DeviceError};
+use device::{AlignedBuffer, BLOCK_BYTES, DeviceError, Operation};
 use journal::JournalError;
 
 use crate::checkpoint;
@@ -35,7 +35,7 @@ use crate::read::{choose, mend, repair, run_end};
 use crate::recovery::{blocks_in_journal, foreign};
 use crate::rules::{Rule, obeys};
 use crate::stripes::PIECE_BLOCKS;
-use crate::superblock::Superblock;
+use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::thin;
 
 /// Steps, a second apart, in which a source must fail to read a block, and can read others, before it counts as damaged there.
@@ -59,7 +59,7 @@ pub enum Step {
 pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     let _one = core.attaching.lock();
     ready(core)?;
-    let found = copy::peek(&place)?;
+    let found = look(core, &place)?;
     if found.volume != core.volume {
         return Err(foreign(&found.volume, &core.volume));
     }
@@ -70,7 +70,8 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     }
     core.wait_left(number)?;
     core.check_taken(&found)?;
-    let found = copy::promise(&place, core.promised)?;
+    let (asked, promised) = (place.clone(), core.promised);
+    let found = on_place(core, number, move || copy::promise(&asked, promised))?;
     let set = core.set();
     let last = if set.in_sync.has(number) { set.epoch } else { set.left[number as usize] };
     let is_known = last != Epoch::default() && found.set.epoch == last && found.parts == parts(core);
@@ -83,6 +84,37 @@ pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
     missed.iter().for_each(|block| core.tables.mark_dirty(number, *block));
     begin(core, place, &found)?;
     Ok(number)
+}
+
+/// Reads the superblock of a place. One that hangs keeps no other copy from being attached.
+fn look(core: &Core, place: &Place) -> Result<Superblock, VolumeError> {
+    let looked = place.clone();
+    let found = core.in_time(core.copies, core.options.checkpoint_timeout, move || copy::peek(&looked));
+    found.map_err(|error| match error {
+        // Which copy it is nobody knows.
+        VolumeError::Stalled(_) => VolumeError::Device(DeviceError::Io {
+            operation: Operation::Read,
+            name: SUPERBLOCK.to_owned(),
+            offset: 0,
+            source: std::io::ErrorKind::TimedOut.into(),
+        }),
+        error => error,
+    })
+}
+
+/// Works on the place of a copy that is out, and waits no longer than a checkpoint may take; as long as it lasts the copy is not attached
+/// again.
+fn on_place<T: Send + 'static>(
+    core: &Core,
+    number: u8,
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, VolumeError> {
+    let under_way = Arc::new(());
+    core.is_leaving(number, Arc::downgrade(&under_way));
+    core.in_time(number, core.options.checkpoint_timeout, move || {
+        let _until_it_ends = under_way;
+        work()
+    })
 }
 
 /// Attaches a new copy in the place of one that is out, or missing: all of it will be copied.
@@ -151,13 +183,15 @@ fn parts(core: &Core) -> Vec<u64> {
 
 /// The blocks in the journal of a copy that returns.
 fn own_blocks(core: &Core, place: &Place, found: &Superblock) -> Result<Vec<u64>, VolumeError> {
-    let read = || {
-        let copy = VolumeCopy::open(place.clone(), found, &core.options)?;
-        let blocks = blocks_in_journal(&copy, &core.tables.geometry)?;
+    let (place, superblock) = (place.clone(), found.clone());
+    let (options, geometry) = (core.options.clone(), core.tables.geometry.clone());
+    let read = move || -> Result<Vec<u64>, VolumeError> {
+        let copy = VolumeCopy::open(place, &superblock, &options)?;
+        let blocks = blocks_in_journal(&copy, &geometry)?;
         copy.close()?;
         Ok(blocks)
     };
-    read().map_err(|error: VolumeError| {
+    on_place(core, found.copy, read).map_err(|error| {
         if !is_damage(&error) {
             // It may work the next time: no reason to copy all of it.
             return error;
@@ -190,7 +224,8 @@ fn is_damage(error: &VolumeError) -> bool {
 /// Makes the dirty map persistent, then lets the copy take part in writes.
 fn begin(core: &Core, place: Place, found: &Superblock) -> Result<(), VolumeError> {
     checkpoint::checkpoint(core)?;
-    let copy = Arc::new(VolumeCopy::open_syncing(place, found, &core.options)?);
+    let (number, found, options) = (found.copy, found.clone(), core.options.clone());
+    let copy = Arc::new(on_place(core, number, move || VolumeCopy::open_syncing(place, &found, &options))?);
     core.observe(&copy)?;
     let _gate = core.gate.write();
     core.attach(copy, true);

@@ -10,7 +10,8 @@
 //!
 //! An encrypted volume has version 2, so that no older program takes it for one in clear; nothing else differs.
 //!
-//! Invariants: a change is persistent when both slots are; a crash in between leaves one valid slot at least. The valid slot with the
+//! Invariants: a change is persistent when both slots are; a crash in between leaves one valid slot at least, also where one was damaged
+//! before: that one is written first. The valid slot with the
 //! higher sequence counts. So damage to one slot at rest never brings an older set back: the other slot has the same content.
 
 use std::sync::Arc;
@@ -173,10 +174,45 @@ impl Superblock {
     /// Writes both slots; persistent when it returns.
     pub(crate) fn write(&self, device: &Arc<dyn Device>) -> Result<(), VolumeError> {
         let bytes = self.encode();
-        for slot in 0..2 {
+        let first = Superblock::spare_slot(&**device);
+        for slot in [first, 1 - first] {
             device.write_flush(slot * BLOCK_BYTES as u64, &bytes)?;
         }
         Ok(())
+    }
+
+    /// The slot that does not count: damaged, or older. It is written first, so that a crash that tears it leaves the other one.
+    fn spare_slot(device: &dyn Device) -> u64 {
+        let sequence = |slot: u64| {
+            let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(slot * BLOCK_BYTES as u64, &mut bytes).ok()?;
+            Superblock::decode(&bytes).ok().flatten().map(|found| found.sequence)
+        };
+        u64::from(sequence(1) < sequence(0))
+    }
+
+    /// Writes slots anew that are damaged, of a superblock that has promised this term and no other; returns how many there were.
+    pub(crate) fn mend(device: &Arc<dyn Device>, promised: Epoch) -> Result<u64, VolumeError> {
+        let current = Superblock::read(&**device)?;
+        let expected = current.encode();
+        let is_damaged = |slot: &u64| {
+            let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(*slot * BLOCK_BYTES as u64, &mut bytes).is_err() || bytes[..] != expected[..]
+        };
+        let damaged = (0..2).filter(is_damaged).count() as u64;
+        if damaged == 0 || current.promised != promised {
+            return Ok(0);
+        }
+        current.write(device)?;
+        Ok(damaged)
+    }
+
+    /// Records that the volume has one part more.
+    pub(crate) fn set_parts(device: &Arc<dyn Device>, parts: &[u64]) -> Result<(), VolumeError> {
+        let mut superblock = Superblock::read(&**device)?;
+        superblock.parts = parts.to_vec();
+        superblock.sequence += 1;
+        superblock.write(device)
     }
 
     /// Reads the valid slot with the higher sequence.

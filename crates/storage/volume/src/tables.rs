@@ -227,6 +227,8 @@ pub(crate) struct StoredTables {
     pub(crate) dirty: [Bits; COPIES_MAX],
     /// Sectors whose content is known.
     known: Bits,
+    /// Sectors of which the journal has an image.
+    pub(crate) imaged: Vec<u64>,
 }
 
 impl StoredTables {
@@ -238,6 +240,7 @@ impl StoredTables {
             seals: vec![BlockSeal::NONE; if geometry.is_encrypted { geometry.blocks() as usize } else { 0 }],
             dirty: [(); COPIES_MAX].map(|()| Bits::new(geometry.regions())),
             known: Bits::new(geometry.sectors()),
+            imaged: Vec::new(),
         }
     }
 
@@ -276,6 +279,14 @@ impl StoredTables {
                     }
                 }
             }
+        }
+    }
+
+    /// As [`load`](StoredTables::load), of an image: its place may have something older, or be torn.
+    pub(crate) fn load_image(&mut self, number: u64, sector: &[u8]) {
+        self.load(number, sector);
+        if number < self.geometry.sectors() {
+            self.imaged.push(number);
         }
     }
 

@@ -9,7 +9,7 @@ use device::contract::submit_in_turn;
 use device::{BLOCK_BYTES, Device, DeviceError, Durability, Extent, IoKind, IoRequest, IoSink, Operation};
 use parking_lot::Mutex;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Patience};
 use crate::checksum::Sum;
 use crate::copy;
 use crate::core::Core;
@@ -24,7 +24,7 @@ use crate::recovery;
 use crate::requests::{Requests, Until};
 use crate::resync::{self, Step};
 use crate::scrub::{self, Scrubbed};
-use crate::superblock::Superblock;
+use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::thin;
 use crate::upkeep::Upkeep;
 use crate::write::{self, Change};
@@ -164,7 +164,7 @@ impl Volume {
         options.check_memory(&parts, options.keys.is_some(), copies)?;
         let geometry = Geometry::new(&parts, options.keys.is_some());
         places.iter().try_for_each(|place| copy::make_part(place, &geometry, parts.len() - 1, is_thin))?;
-        places.iter().try_for_each(|place| copy::set_parts(place, &parts))
+        places.iter().try_for_each(|place| Superblock::set_parts(&place.data.open(SUPERBLOCK)?, &parts))
     }
 
     /// Attaches a copy that was away. What it has missed is copied in the background, or by [`resync_step`](Volume::resync_step).
@@ -347,8 +347,8 @@ impl Shared {
     }
 
     fn change(&self, offset: u64, change: Change<'_>, bytes: u64, operation: Operation) -> Result<(), DeviceError> {
-        let deadline = Instant::now() + self.core.options.write_timeout;
-        self.change_until(offset, change, bytes, (operation, deadline))
+        let patience = Patience { until: Instant::now() + self.core.options.write_timeout, is_for_room: true };
+        self.change_until(offset, change, bytes, (operation, patience))
     }
 
     fn change_until(
@@ -356,11 +356,11 @@ impl Shared {
         offset: u64,
         change: Change<'_>,
         bytes: u64,
-        (operation, deadline): (Operation, Instant),
+        (operation, patience): (Operation, Patience),
     ) -> Result<(), DeviceError> {
         self.assert_range(offset, bytes);
         let began = Instant::now();
-        write::write(&self.core, offset, change, deadline).map_err(|error| device_error(error, operation, offset))?;
+        write::write(&self.core, offset, change, patience).map_err(|error| device_error(error, operation, offset))?;
         self.core.metrics.written(bytes, began.elapsed());
         Ok(())
     }
@@ -375,7 +375,7 @@ impl Shared {
         if self.core.is_frozen() {
             return None;
         }
-        match self.perform_until(request, Instant::now()) {
+        match self.perform_until(request, Patience { until: Instant::now(), is_for_room: false }) {
             Err(DeviceError::Io { source, .. }) if source.kind() == std::io::ErrorKind::TimedOut => None,
             Err(DeviceError::Full { .. }) if thin::is_reclaiming(&self.core) => None,
             result => Some(result),
@@ -384,14 +384,14 @@ impl Shared {
 }
 
 impl Until for Shared {
-    fn perform_until(&self, request: &IoRequest, deadline: Instant) -> Result<(), DeviceError> {
+    fn perform_until(&self, request: &IoRequest, patience: Patience) -> Result<(), DeviceError> {
         let (change, operation) = match request.kind {
             IoKind::Write | IoKind::WriteFlush => (Change::Bytes(&request.buffer), Operation::Write),
             IoKind::Discard => (Change::Zeroes { bytes: request.bytes, free: true }, Operation::Discard),
             IoKind::WriteZeroes { free } => (Change::Zeroes { bytes: request.bytes, free }, Operation::Write),
             IoKind::Read | IoKind::Flush => return self.flush(),
         };
-        self.change_until(request.offset, change, request.bytes, (operation, deadline))
+        self.change_until(request.offset, change, request.bytes, (operation, patience))
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Instant;
 use device::BLOCK_BYTES;
 use journal::Lsn;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Patience};
 use crate::checksum::Sum;
 use crate::copy::VolumeCopy;
 use crate::core::Core;
@@ -71,15 +71,15 @@ impl<'d> Change<'d> {
     }
 }
 
-/// Writes a range of any length; every piece of it is durable and visible when it returns `Ok`. It waits until `deadline` while too few
+/// Writes a range of any length; every piece of it is durable and visible when it returns `Ok`. It waits as `patience` says while too few
 /// copies work.
-pub(crate) fn write(core: &Core, offset: u64, change: Change<'_>, deadline: Instant) -> Result<(), VolumeError> {
+pub(crate) fn write(core: &Core, offset: u64, change: Change<'_>, patience: Patience) -> Result<(), VolumeError> {
     core.check()?;
     let (mut offset, mut rest) = (offset, change);
     while rest.bytes() > 0 {
         let bytes = rest.bytes().min(piece_bytes(offset, rest.bytes()));
         let (now, later) = rest.split(bytes);
-        write_piece(core, offset, now, (deadline, later.bytes() == 0))?;
+        write_piece(core, offset, now, (patience, later.bytes() == 0))?;
         offset += bytes;
         rest = later;
     }
@@ -100,13 +100,13 @@ fn write_piece(
     core: &Core,
     offset: u64,
     change: Change<'_>,
-    (deadline, is_last): (Instant, bool),
+    (patience, is_last): (Patience, bool),
 ) -> Result<(), VolumeError> {
     loop {
-        checkpoint::make_room(core, deadline)?;
+        checkpoint::make_room(core, patience)?;
         match attempt(core, offset, change, is_last) {
-            Err(VolumeError::BelowMinimum { .. }) => core.wait_thawed(deadline)?,
-            Err(VolumeError::NoSpace) if thin::wait_reclaimed(core, deadline) => {}
+            Err(VolumeError::BelowMinimum { .. }) => core.wait_thawed(patience.until)?,
+            Err(VolumeError::NoSpace) if thin::wait_reclaimed(core, patience.until) => {}
             other => return other,
         }
     }

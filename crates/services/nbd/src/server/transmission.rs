@@ -113,8 +113,8 @@ struct Turn {
     flushes: u64,
     read_bytes: u64,
     written_bytes: u64,
-    /// Bytes that are read and not sent.
-    cached_bytes: u64,
+    /// Bytes that are read and not sent, or written and not received.
+    inner_bytes: u64,
 }
 
 /// See the module's text.
@@ -381,8 +381,12 @@ impl<S: Carrier> Transmission<S> {
             command::WRITE | command::TRIM | command::WRITE_ZEROES => {
                 turn.writes += 1;
                 turn.written_bytes += u64::from(payload);
+                // Zeros that are to have space cost the medium as much as other bytes.
+                if request.command == command::WRITE_ZEROES && request.has(command_flag::NO_HOLE) {
+                    turn.inner_bytes += u64::from(request.length);
+                }
             }
-            command::CACHE => turn.cached_bytes += u64::from(request.length),
+            command::CACHE => turn.inner_bytes += u64::from(request.length),
             _ => {}
         }
         if request.command == command::WRITE {
@@ -523,7 +527,7 @@ impl<S: Carrier> Transmission<S> {
         self.connection.received(turn.written_bytes);
         self.connection.sent(turn.read_bytes);
         // Charged before it is counted: who sees a request in the counters knows that the limits have it.
-        let bytes = turn.read_bytes + turn.written_bytes + turn.cached_bytes;
+        let bytes = turn.read_bytes + turn.written_bytes + turn.inner_bytes;
         let charged = self.work.export.limits.charge(turn.requests, bytes);
         let counters = &self.work.export.counters;
         for (counter, more) in [

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nbd::server::Limits;
 use nbd::{Export, NbdError};
 
-use crate::client::WRITE;
+use crate::client::{NO_HOLE, WRITE, ZEROES};
 use crate::rig::{Rig, memory, until};
 
 const PART: u64 = 512 << 10;
@@ -53,4 +53,25 @@ fn a_write_that_waits_for_its_limit_still_gets_its_payload() {
     client.send(&[7; PART as usize]);
     let reply = client.reply();
     assert_eq!((reply.cookie, reply.error), (cookie, 0));
+}
+
+#[test]
+fn zeros_that_are_to_have_space_count_for_the_limit_and_those_that_may_be_holes_do_not() {
+    let rig = Rig::new([Export::new("disk", memory(8 << 20))]);
+    let limit = |bytes| rig.server().limit("disk", Limits { requests: None, bytes }).expect("it is exported");
+    let writes = || rig.server().status()[0].writes;
+    limit(Some(1_000));
+    let mut client = rig.simple("disk");
+    for flags in [0, 0, NO_HOLE] {
+        let cookie = client.begin(flags, ZEROES, 0, PART as u32, &[]);
+        let reply = client.reply();
+        assert_eq!((reply.cookie, reply.error), (cookie, 0), "{flags}");
+    }
+    // A request that meets the end of a turn belongs to it: let that be over.
+    until("the zeros are charged", || writes() == 3);
+    let waiting = client.begin(0, WRITE, 0, 4096, &[3; 4096]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(writes(), 3, "what comes after them waits");
+    limit(None);
+    assert_eq!(client.reply().cookie, waiting);
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use device::faulty::{Fault, Rule};
 use device::{AlignedBuffer, Device, DeviceError, IoRequest, IoSink, Operation};
+use volume::superblock::SUPERBLOCK;
 use volume::{Options, Threads, Volume};
 
 use crate::rig::Rig;
@@ -56,6 +57,54 @@ fn bit_rot_on_all_copies_is_an_error_that_names_the_block_until_it_is_written_an
     volume.write(at(7), &tagged(100)).expect("writes");
     assert_eq!(tag_of(&read_block(&volume, 7).expect("good again")), 100);
     rig.assert_equal(&volume);
+}
+
+#[test]
+fn a_scrub_writes_damaged_sums_anew_before_those_of_the_other_copy_are_damaged_too() {
+    let (rig, volume) = Rig::filled(2, 1, 16);
+    rig.rot(0, "tables-0", 0);
+    let found = volume.scrub().expect("scrubs");
+    assert_eq!((found.repaired, found.damaged), (1, 0));
+    assert!(rig.medium_block(0, "tables-0", 0) == rig.medium_block(1, "tables-0", 0), "written anew");
+    drop(volume);
+    rig.rot(1, "tables-0", 0);
+    let volume = rig.open(3);
+    for block in 0..16 {
+        assert_eq!(tag_of(&read_block(&volume, block).expect("its sum is there")), block);
+    }
+    rig.assert_equal(&volume);
+}
+
+#[test]
+fn a_scrub_writes_a_damaged_slot_of_a_superblock_anew_before_the_other_one_is_damaged_too() {
+    for slot in 0..2 {
+        let (rig, volume) = Rig::filled(1, 1, 16);
+        let before = rig.superblock(0);
+        rig.rot(0, SUPERBLOCK, slot);
+        assert_eq!(volume.scrub().expect("scrubs").repaired, 1);
+        assert_eq!(rig.superblock(0), before, "both slots are good, and nothing else has changed");
+        std::mem::forget(volume);
+        rig.rot(0, SUPERBLOCK, 1 - slot);
+        let volume = rig.open(3);
+        assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 5);
+    }
+}
+
+#[test]
+fn sums_of_which_only_the_journal_has_an_image_are_in_place_after_the_next_opening() {
+    let (rig, volume) = Rig::filled(1, 1, 16);
+    rig.rot(0, "tables-0", 0);
+    // The checkpoint of the scrub ends when the image is durable, as in a power failure.
+    rig.faults[0].inject(Rule::from(Operation::Write, 1, Fault::Eio).on("tables-0"));
+    volume.scrub().expect("scrubs");
+    drop(volume);
+    rig.faults[0].heal();
+    for owner in [3, 4] {
+        let volume = rig.open(owner);
+        for block in 0..16 {
+            assert_eq!(tag_of(&read_block(&volume, block).expect("its sum is there")), block, "owner {owner}");
+        }
+    }
 }
 
 #[test]

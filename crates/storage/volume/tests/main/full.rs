@@ -66,12 +66,47 @@ fn single_small_writes_while_a_checkpoint_waits_take_no_more_of_the_journal_than
     let impatient = |owner| Options { write_timeout: Duration::from_millis(300), ..settings(owner) };
     let (shelf, volume) = on_a_full_medium(&impatient);
     shelf.gate.hang("data");
-    // Each commit alone takes two blocks of the journal.
-    let written = (0..BLOCKS).take_while(|block| volume.write(at(*block), &tagged(*block)).is_ok()).count() as u64;
-    assert!((100..BLOCKS).contains(&written), "{written}");
-    assert_eq!(volume.status().copies[0].failures, 0, "a write waits for the checkpoint");
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        // Each commit alone takes two blocks of the journal.
+        let writer = scope.spawn(|| {
+            for block in 0..BLOCKS {
+                volume.write(at(block), &tagged(block)).expect("it waits for the checkpoint");
+                written.fetch_add(1, Ordering::Release);
+            }
+        });
+        // Three times as long as it would wait for copies.
+        let is_at_rest = || {
+            let before = written.load(Ordering::Acquire);
+            std::thread::sleep(Duration::from_millis(900));
+            before >= 100 && written.load(Ordering::Acquire) == before
+        };
+        wait_until("the window is full", is_at_rest);
+        assert!(written.load(Ordering::Acquire) < BLOCKS && !writer.is_finished(), "{written:?}");
+        assert_eq!(volume.status().copies[0].failures, 0, "a write waits for the checkpoint");
+        shelf.gate.release();
+        writer.join().expect("no write has failed");
+    });
+    assert_eq!(volume.status().copies[0].failures, 0);
+}
+
+#[test]
+fn submitted_writes_and_discards_wait_for_a_checkpoint_that_lasts_longer_than_they_wait_for_copies() {
+    let impatient = |owner| Options { write_timeout: Duration::from_millis(300), ..settings(owner) };
+    let (shelf, volume) = on_a_full_medium(&impatient);
+    shelf.gate.hang("data");
+    let completed = Arc::new(Completed::default());
+    let sink: Arc<dyn IoSink> = completed.clone();
+    let write = |token: u64| IoRequest::write(at(token), AlignedBuffer::from(&tagged(token)[..]), token);
+    let discard = IoRequest::discard(0, at(BLOCKS), BLOCKS);
+    volume.submit(&mut (0..BLOCKS).map(write).chain([discard]).collect(), &sink);
+    // The checkpoint begins meanwhile, and all that remains is late.
+    std::thread::sleep(Duration::from_millis(900));
+    let errors = || completed.errors.lock().expect("no panic").iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(completed.count.load(Ordering::Acquire) < BLOCKS, "the window has no room for all");
+    assert_eq!(errors(), [""; 0], "a medium that is slow fails nothing");
     shelf.gate.release();
-    let rewritten = |block: u64| volume.write(at(block), &tagged(block)).is_ok();
-    wait_until("the window has room again", || (0..BLOCKS).all(rewritten));
+    wait_until("all complete", || completed.count.load(Ordering::Acquire) == BLOCKS + 1);
+    assert_eq!(errors(), [""; 0]);
     assert_eq!(volume.status().copies[0].failures, 0);
 }

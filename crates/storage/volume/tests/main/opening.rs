@@ -3,7 +3,8 @@
 use volume::superblock::SUPERBLOCK;
 use volume::{CopyState, Members, NewVolume, Options, Volume, VolumeError};
 
-use device::Device;
+use device::faulty::{Fault, Rule};
+use device::{Device, Operation};
 
 use crate::rig::{Rig, resync, state};
 use crate::support::{IS_ENCRYPTED, at, memory, new_volume, options, read_block, tag_of, tagged};
@@ -109,6 +110,25 @@ fn bit_rot_in_one_slot_of_a_superblock_changes_nothing_and_the_slot_is_written_a
         assert_eq!(volume.status().in_sync, Members(0b101), "the exclusion is not forgotten");
         assert_eq!(rig.superblock(0).set.in_sync, Members(0b101));
         assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 5);
+    }
+}
+
+#[test]
+fn a_torn_change_of_a_superblock_with_bit_rot_in_one_slot_leaves_the_other_slot() {
+    for slot in 0..2 {
+        let (rig, volume) = Rig::filled(1, 1, 16);
+        volume.close().expect("closes");
+        drop(volume);
+        rig.rot(0, SUPERBLOCK, slot);
+        // What is written is damaged, and nothing comes after it: as power does that fails.
+        let torn = Rule::nth(Operation::Write, 1, Fault::BitFlip { byte: 100, bit: 1 });
+        rig.faults[0].inject(torn.on(SUPERBLOCK));
+        rig.faults[0].inject(Rule::from(Operation::Write, 2, Fault::Eio).on(SUPERBLOCK));
+        let failed = rig.open_some(&[0], 3);
+        assert!(failed.is_err(), "slot {slot}: {failed:?}");
+        rig.faults[0].heal();
+        let volume = rig.open(4);
+        assert_eq!(tag_of(&read_block(&volume, 5).expect("reads")), 5, "slot {slot}");
     }
 }
 

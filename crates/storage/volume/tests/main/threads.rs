@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use device::faulty::{Fault, FaultyShelf, Rule};
-use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, IoRequest, IoSink, MemoryShelf, Operation};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, IoRequest, IoSink, MemoryShelf, Operation, Shelf};
 use volume::{CopyState, NewVolume, Options, Place, Threads, Volume, VolumeError};
 
 use crate::hanging::HangingShelf;
@@ -255,6 +255,60 @@ fn an_opening_leaves_out_a_copy_that_hangs() {
         volume.write(at(4), &tagged(2)).expect("two copies are enough");
         copies.hanging[2].gate.release();
         bring_back(&volume, &copies, 2);
+    }
+}
+
+#[test]
+fn an_opening_leaves_out_a_copy_that_hangs_when_it_is_asked_for_a_block_whose_sum_another_one_has_lost() {
+    let copies = Copies::new(3, 2);
+    let volume = copies.open(2);
+    volume.write(at(3), &tagged(1)).expect("writes");
+    volume.close().expect("closes");
+    drop(volume);
+    let tables = copies.faults[0].open("tables-0").expect("a device");
+    let mut sums = AlignedBuffer::zeroed(BLOCK_BYTES);
+    tables.read(0, &mut sums).expect("reads");
+    sums[100] ^= 4;
+    tables.write_flush(0, &sums).expect("writes");
+    drop(tables);
+    copies.hanging[2].gate.hang("data");
+    // So that it ends also if it waits for the copy.
+    let gate = copies.hanging[2].gate.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(LONG / 3);
+        gate.release();
+    });
+    let began = Instant::now();
+    let volume = copies.open(3);
+    assert!(began.elapsed() < LONG / 4, "it has waited for the copy: {:?}", began.elapsed());
+    assert!(matches!(volume.status().copies[2].state, CopyState::Out { .. }), "{:?}", volume.status());
+    assert_eq!(tag_of(&read_block(&volume, 3).expect("reads")), 1);
+    copies.hanging[2].gate.release();
+    bring_back(&volume, &copies, 2);
+}
+
+#[test]
+fn a_copy_that_hangs_when_it_is_attached_keeps_no_other_one_from_it() {
+    for device in ["superblock", "journal"] {
+        let copies = Copies::new(3, 1);
+        let volume = copies.open(2);
+        volume.write(at(3), &tagged(1)).expect("writes");
+        [1, 2].into_iter().for_each(|copy| volume.exclude(copy).expect("one is left"));
+        copies.hanging[2].gate.hang(device);
+        // So that it ends also if it waits for the copy.
+        let gate = copies.hanging[2].gate.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(LONG / 3);
+            gate.release();
+        });
+        let began = Instant::now();
+        let refused = volume.attach(copies.place(2));
+        assert!(refused.is_err(), "{device}: {refused:?}");
+        bring_back(&volume, &copies, 1);
+        assert!(began.elapsed() < LONG / 4, "{device}: it has waited for the copy: {:?}", began.elapsed());
+        copies.hanging[2].gate.release();
+        bring_back(&volume, &copies, 2);
+        assert_eq!(tag_of(&read_block(&volume, 3).expect("reads")), 1);
     }
 }
 
