@@ -103,8 +103,11 @@ fn key(schema: &str, name: &str) -> Vec<u8> {
     format!("c{schema}\0{name}").into_bytes()
 }
 
+/// Schema and name of an object, and what is said about it.
+type ObjectComments = ((String, String), Comments);
+
 /// Reads a row of the tree; `None` if it is none of comments.
-pub(super) fn read(key: &[u8], value: &[u8]) -> Result<Option<((String, String), Comments)>, SqlError> {
+pub(super) fn read(key: &[u8], value: &[u8]) -> Result<Option<ObjectComments>, SqlError> {
     let Some(rest) = key.strip_prefix(b"c") else { return Ok(None) };
     let text = std::str::from_utf8(rest).map_err(damaged)?;
     let (schema, name) = text.split_once('\0').ok_or_else(|| damaged("comments without an object"))?;
