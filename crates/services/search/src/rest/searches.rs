@@ -49,6 +49,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
         memory_bytes: AGGREGATION_BYTES,
         found_bytes: FOUND_BYTES,
         of_all: None,
+        owner: None,
         source_bytes: SOURCE_BYTES,
         cheap: false,
         now: now_millis() as i64,
@@ -58,7 +59,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
 }
 
 /// The same, with the cluster's setting of buckets, which is never more than the default, and within the memory of all searches.
-fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
+fn limits_in(api: &Api, request: &AskedRequest<'_>, targets: &[SearchTarget]) -> SearchLimits {
     let value = api.indices.cluster_setting("search.max_buckets");
     let most = value.and_then(|value| match value {
         Value::String(text) => text.parse().ok(),
@@ -66,7 +67,8 @@ fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
     });
     let buckets = most.and_then(|most| u32::try_from(most).ok()).map_or(BUCKETS, |most| most.min(BUCKETS));
     let of_all = Some(Arc::clone(api.indices.found_memory()));
-    SearchLimits { buckets, of_all, cheap: is_cheap(&api.indices), ..limits_of(targets) }
+    let owner = Some(request.asker.caller().session());
+    SearchLimits { buckets, of_all, owner, cheap: is_cheap(&api.indices), ..limits_of(targets) }
 }
 
 /// Whether the cluster's settings refuse queries that look at many terms.
@@ -138,7 +140,7 @@ pub(super) fn search(api: &Api, request: &AskedRequest<'_>, names: Option<&str>)
     let options = ResolveOptions { forbid_closed: false, ..ResolveOptions::default() }.of(&request.parameters)?;
     body.boosted_names().try_for_each(|name| api.indices.resolve(name, options, &request.asker).map(drop))?;
     let targets = targets(api, request, names.unwrap_or("_all"))?;
-    let found = hits::search(&targets, &body, &limits_in(api, &targets), &request.cancelled)?;
+    let found = hits::search(&targets, &body, &limits_in(api, request, &targets), &request.cancelled)?;
     Ok(RestResponse::json(200, found.response).within(found.memory))
 }
 
@@ -156,7 +158,7 @@ fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody
     let context = api.contexts.get(id, keep, &request.asker)?;
     request.asker.use_as(&context.asker);
     context.asker.still()?;
-    let found = hits::search(&context.targets, body, &limits_in(api, &context.targets), &request.cancelled)?;
+    let found = hits::search(&context.targets, body, &limits_in(api, request, &context.targets), &request.cancelled)?;
     let mut response = found.response;
     context.asker.still()?;
     response["pit_id"] = json!(id);
@@ -184,7 +186,7 @@ fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, kee
         return Err(invalid("disabling [track_total_hits] is not allowed in a scroll context"));
     }
     let targets = targets(api, request, names)?;
-    let limits = limits_in(api, &targets);
+    let limits = limits_in(api, request, &targets);
     if body.size > limits.window {
         return Err(SearchError::argument(format!(
             "Batch size is too large, size must be less than or equal to: [{}] but was [{}]. Scroll batch sizes cost as much memory \
@@ -226,7 +228,7 @@ pub(super) fn scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str
         body.size = 0;
         body.counts_all();
         body.shows_total_as(total_as_int);
-        let mut response = hits::search(&[], &body, &limits_in(api, &[]), &request.cancelled)?.response;
+        let mut response = hits::search(&[], &body, &limits_in(api, request, &[]), &request.cancelled)?.response;
         response["_scroll_id"] = json!(id);
         return Ok(RestResponse::json(200, response));
     }
@@ -250,7 +252,7 @@ fn next_page(
 ) -> Result<(Value, Arc<MemoryUse>), SearchError> {
     request.asker.use_as(&context.asker);
     context.asker.still()?;
-    let limits = limits_in(api, &context.targets);
+    let limits = limits_in(api, request, &context.targets);
     let Some((body, last, hidden)) = &mut context.scroll else {
         return Err(SearchError::argument("a point in time is not a scroll: search it with [pit]"));
     };
@@ -351,8 +353,13 @@ pub(super) fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answe
         })
     });
     let targets = targets(api, request, names)?;
-    let count =
-        hits::count(&targets, query.as_ref(), &limits_in(api, &targets), least.transpose()?, &request.cancelled)?;
+    let count = hits::count(
+        &targets,
+        query.as_ref(),
+        &limits_in(api, request, &targets),
+        least.transpose()?,
+        &request.cancelled,
+    )?;
     Ok(RestResponse::json(200, json!({"count": count, "_shards": shards(&targets)})))
 }
 
@@ -391,7 +398,8 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
         return Err(invalid("no requests added"));
     }
     let started = std::time::Instant::now();
-    let (mut body, memory) = (b"{\"responses\":[".to_vec(), limits_in(api, &[]).memory());
+    let (mut body, memory) =
+        (b"{\"responses\":[".to_vec(), limits_in(api, request, &[]).memory(&request.cancelled, None));
     for (number, (header, search)) in pairs.into_iter().enumerate() {
         if request.is_cancelled() {
             return Err(SearchError::cancelled());
@@ -464,7 +472,7 @@ fn one_of_many(
     }
     check_slice(&search, false)?;
     let targets = targets(api, &one, &names)?;
-    Ok(hits::search(&targets, &search, &limits_in(api, &targets), &request.cancelled)?.response)
+    Ok(hits::search(&targets, &search, &limits_in(api, request, &targets), &request.cancelled)?.response)
 }
 
 /// `GET /<index>/_validate/query`.
