@@ -38,6 +38,8 @@ mod fetch;
 mod highlight;
 mod key_reader;
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod paging_tests;
 mod shown;
 mod sort;
