@@ -135,8 +135,8 @@ fn too_many_buckets(limit: u32) -> SearchError {
     SearchError::new(400, "too_many_buckets_exception", reason)
 }
 
-/// Memory that the library gets first: that of 65,535 buckets of one number.
-const FIRST_BYTES: u64 = 4 << 20;
+/// Memory that the library gets first: that of some thousand buckets.
+const FIRST_BYTES: u64 = 1 << 20;
 
 /// How many times more it gets where that does not do.
 const MORE: u64 = 8;

@@ -14,7 +14,7 @@ use crate::index::{DocumentOp, ExpectedVersion, OpKind};
 const ALL_BYTES: u64 = 64 << 20;
 
 /// Memory that the library gets first, with what is made of it.
-const FIRST_BYTES: u64 = 8 << 20;
+const FIRST_BYTES: u64 = 2 << 20;
 
 fn heavy_bodies() -> Vec<Value> {
     let of_key = |aggs: Value| json!({"size": 0, "aggs": {"k": {"terms": {"field": "k", "size": 900}, "aggs": aggs}}});
