@@ -38,7 +38,7 @@ pub struct SearchMemory {
     share: u64,
     /// Searches so far: each has a number.
     came: AtomicU64,
-    state: Mutex<PoolState>,
+    state: Mutex<MemoryShares>,
     changed: Condvar,
 }
 
@@ -87,7 +87,7 @@ struct SearchPart {
 }
 
 #[derive(Debug)]
-struct PoolState {
+struct MemoryShares {
     left: u64,
     /// The least that was left at any time.
     least: u64,
@@ -96,7 +96,7 @@ struct PoolState {
     parts: HashMap<u64, SearchPart>,
 }
 
-impl PoolState {
+impl MemoryShares {
     fn held(&self, number: u64) -> u64 {
         self.parts.get(&number).map_or(0, |part| part.held)
     }
@@ -195,7 +195,7 @@ impl PoolState {
 impl SearchMemory {
     /// So many bytes.
     pub fn new(bytes: u64) -> Arc<SearchMemory> {
-        let state = PoolState { left: bytes, least: bytes, tickets: 0, parts: HashMap::new() };
+        let state = MemoryShares { left: bytes, least: bytes, tickets: 0, parts: HashMap::new() };
         let share = bytes - bytes / 4;
         let (came, changed) = (AtomicU64::new(0), Condvar::new());
         Arc::new(SearchMemory { bytes, share, came, state: Mutex::new(state), changed })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use node::identity::Action;
 use serde_json::{Value, json};
@@ -28,6 +29,9 @@ const AGGREGATION_BYTES: u64 = 128 << 20;
 
 /// Memory of what one search finds, in bytes: the sources of a response, as JSON in memory.
 const FOUND_BYTES: u64 = 256 << 20;
+
+/// How long the searches of one `_msearch` take together that end for lack of memory; then the rest is not tried.
+const WAITED_MAX: Duration = Duration::from_secs(15);
 
 /// Bytes of all responses of one `_msearch`.
 const RESPONSE_BYTES: usize = 128 << 20;
@@ -397,7 +401,7 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
     if pairs.is_empty() {
         return Err(invalid("no requests added"));
     }
-    let started = std::time::Instant::now();
+    let (started, mut waited) = (Instant::now(), Duration::ZERO);
     let (mut body, memory) =
         (b"{\"responses\":[".to_vec(), limits_in(api, request, &[]).memory(&request.cancelled, None));
     for (number, (header, search)) in pairs.into_iter().enumerate() {
@@ -405,18 +409,30 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
             return Err(SearchError::cancelled());
         }
         let (header, search) = (parse(header)?, parse(search));
-        let response = match search.and_then(|search| one_of_many(api, request, default, &header, &search)) {
-            Ok(mut response) => {
+        let since = Instant::now();
+        let found = match waited < WAITED_MAX {
+            true => search.and_then(|search| one_of_many(api, request, default, &header, &search)),
+            false => Err(waited_in_vain()),
+        };
+        let (response, held) = match found {
+            Ok((mut response, held)) => {
                 response["status"] = json!(200);
-                response
+                (response, held)
             }
-            Err(error) => error.to_json(),
+            Err(error) => {
+                if error.kind == "circuit_breaking_exception" {
+                    waited += since.elapsed();
+                }
+                (error.to_json(), None)
+            }
         };
         if number > 0 {
             body.push(b',');
         }
         let before = body.capacity();
         body.extend_from_slice(response.to_string().as_bytes());
+        // Whoever waits for memory should hold as little of it as can be.
+        drop((response, held));
         memory.take((body.capacity() - before) as u64)?;
         if body.len() > RESPONSE_BYTES {
             return Err(crate::hits::too_large());
@@ -426,13 +442,20 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
     Ok(RestResponse::raw_json(200, body).within(Arc::new(memory)))
 }
 
+fn waited_in_vain() -> SearchError {
+    let reason =
+        "[request] Data too large: searches of this request before this one waited for memory in vain: repeat it later";
+    SearchError::new(429, "circuit_breaking_exception", reason)
+}
+
+/// The response of a search of an `_msearch`, with its memory.
 fn one_of_many(
     api: &Api,
     request: &AskedRequest<'_>,
     default: Option<&str>,
     header: &Value,
     body: &Value,
-) -> Result<Value, SearchError> {
+) -> Result<(Value, Option<Arc<MemoryUse>>), SearchError> {
     let mut parameters = request.parameters.clone();
     let mut names = default.unwrap_or("_all").to_owned();
     for (name, value) in header.as_object().into_iter().flatten() {
@@ -466,13 +489,14 @@ fn one_of_many(
     if let Some(pit) = &search.pit {
         let response = search_point_in_time(api, &one, &search, pit)?;
         return match response.body {
-            super::message::RestBody::Json(body) => Ok(body),
+            super::message::RestBody::Json(body) => Ok((body, response.memory)),
             _ => Err(SearchError::internal("a search answered with something else")),
         };
     }
     check_slice(&search, false)?;
     let targets = targets(api, &one, &names)?;
-    Ok(hits::search(&targets, &search, &limits_in(api, request, &targets), &request.cancelled)?.response)
+    let found = hits::search(&targets, &search, &limits_in(api, request, &targets), &request.cancelled)?;
+    Ok((found.response, Some(found.memory)))
 }
 
 /// `GET /<index>/_validate/query`.
