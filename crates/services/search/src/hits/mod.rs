@@ -229,7 +229,7 @@ fn gather(
     let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
     let (mut all, mut total, mut max_score, mut terminated) = (Vec::<TargetHit>::new(), 0, None::<f32>, false);
     // What the best hits take until they are shown; as JSON they take more, and are counted again.
-    let (hit_bytes, mut counted) = (size_of::<TargetHit>() as u64 + body.sort.len() as u64 * KEY_BYTES, 0);
+    let (hit_bytes, mut counted) = (size_of::<TargetHit>() as u64 + body.sort.len() as u64 * KEY_BYTES, 0_u64);
     for (number, (target, query)) in targets.iter().zip(queries).enumerate() {
         // A scroll or a point in time may outlive its index, whose documents are gone then.
         target.index.check_deleted()?;
