@@ -93,6 +93,7 @@ fn index(sealer: Option<Arc<Sealer>>) -> Arc<SearchIndex> {
         shelves: FileShelves::one(Arc::new(MemoryShelf::new())),
         memory: Arc::new(FileMemory::new(0)),
         writer_bytes: 32 << 20,
+        large_turn: Arc::default(),
     };
     let definition = IndexDefinition {
         name: "i".into(),

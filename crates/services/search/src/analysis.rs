@@ -286,8 +286,15 @@ impl Analyzer {
 }
 
 impl Tokenizer {
-    /// None if there are more than so many.
+    /// None if there are more than so many. Of a text that may have more they are counted first: each takes more memory than its text.
     fn tokens(&self, text: &str, most: usize) -> Option<Vec<AnalyzedTerm>> {
+        if text.len() / 2 >= most && matches!(self, Tokenizer::Standard | Tokenizer::Whitespace | Tokenizer::Letter) {
+            let mut count = 0_usize;
+            self.each(text, &mut |_, _| count += 1);
+            if count > most {
+                return None;
+            }
+        }
         let (mut tokens, mut is_full) = (Vec::new(), false);
         let mut add = |from: usize, token: &str| {
             let position = tokens.len();
@@ -297,14 +304,20 @@ impl Tokenizer {
             }
             tokens.push(AnalyzedTerm { text: token.to_owned(), from, to: from + token.len(), position });
         };
+        self.each(text, &mut add);
+        (!is_full).then_some(tokens)
+    }
+
+    /// Hands over each token with its place.
+    fn each(&self, text: &str, add: &mut dyn FnMut(usize, &str)) {
         match self {
             Tokenizer::Standard => {
                 for (from, word) in text.unicode_word_indices() {
-                    in_pieces(from, word, &mut add);
+                    in_pieces(from, word, add);
                 }
             }
-            Tokenizer::Whitespace => split(text, |c| !c.is_whitespace(), &mut add),
-            Tokenizer::Letter => split(text, char::is_alphabetic, &mut add),
+            Tokenizer::Whitespace => split(text, |c| !c.is_whitespace(), add),
+            Tokenizer::Letter => split(text, char::is_alphabetic, add),
             Tokenizer::Keyword if text.is_empty() => {}
             Tokenizer::Keyword => add(0, text),
             Tokenizer::NGram(min, max, first) => grams(text, *min, *max, *first, &mut |from, gram| add(from, gram)),
@@ -321,7 +334,6 @@ impl Tokenizer {
                 }
             }
         }
-        (!is_full).then_some(tokens)
     }
 }
 

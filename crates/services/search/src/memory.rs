@@ -1,9 +1,10 @@
 //! Memory of what searches find, from where it is found until it is written as the bytes of a response.
 //!
 //! ```text
-//!   SearchMemory    of all searches of a node
+//!   SearchMemory    of all searches of a node: who finds too little of it waits for a turn
 //!      ^  a MiB at a time
 //!   MemoryUse       of one search: lists of documents, buckets, hits; bounded by itself too
+//!   MemoryHold      what the library takes for a while, which does not say how much it is: as much as it may
 //! ```
 //!
 //! JSON in memory takes many times what it takes as a text: an object of one number has some 200 bytes. So it is counted as it is in memory
@@ -12,9 +13,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::Value;
+use node::identity::RoleId;
+use serde_json::{Map, Value};
 
 use crate::error::SearchError;
+
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use shared::{MemoryAsker, too_much};
+pub use shared::{MemoryPatience, SearchMemory};
 
 /// How much a search takes of the node's memory at a time: searches of little do not wait for each other's counts.
 const STEP_BYTES: u64 = 1 << 20;
@@ -22,33 +31,23 @@ const STEP_BYTES: u64 = 1 << 20;
 /// A key of an object with its value: the text's place, its hash, and its place in the table.
 const ENTRY_BYTES: usize = size_of::<Value>() + size_of::<String>() + 16;
 
-/// Memory that all searches of a node have.
-#[derive(Debug)]
-pub struct SearchMemory {
-    bytes: u64,
-    left: AtomicU64,
-}
-
-impl SearchMemory {
-    /// So many bytes.
-    pub fn new(bytes: u64) -> Arc<SearchMemory> {
-        Arc::new(SearchMemory { bytes, left: AtomicU64::new(bytes) })
-    }
-
-    /// Bytes that no search has.
-    pub fn left(&self) -> u64 {
-        self.left.load(Ordering::Relaxed)
-    }
-}
-
 /// Memory that one search has. It is given back when this is dropped.
 #[derive(Debug)]
 pub struct MemoryUse {
-    of_all: Option<Arc<SearchMemory>>,
+    of_all: Option<(Arc<SearchMemory>, MemoryAsker)>,
+    /// None: it does not wait.
+    patience: Option<MemoryPatience>,
     most: u64,
     used: AtomicU64,
     /// What of it was taken from the memory of all.
     held: AtomicU64,
+}
+
+/// Memory that a search has beside what it counts, until this is dropped.
+#[derive(Debug)]
+pub struct MemoryHold<'a> {
+    of: &'a MemoryUse,
+    bytes: u64,
 }
 
 impl Default for MemoryUse {
@@ -61,33 +60,59 @@ impl Default for MemoryUse {
 impl MemoryUse {
     /// Memory of a search that may have so many bytes at most, of all there is.
     pub fn new(of_all: Option<Arc<SearchMemory>>, most: u64) -> MemoryUse {
-        MemoryUse { of_all, most, used: AtomicU64::new(0), held: AtomicU64::new(0) }
+        let of_all = of_all.map(|all| {
+            let asker = all.asker();
+            (all, asker)
+        });
+        MemoryUse { of_all, patience: None, most, used: AtomicU64::new(0), held: AtomicU64::new(0) }
     }
 
-    /// Takes memory. Errors: the search, or all of them, would have more than they may; then none is taken.
+    /// The same, of a search of this role, which waits where the memory of all is taken.
+    #[must_use]
+    pub fn waiting(mut self, owner: Option<RoleId>, patience: MemoryPatience) -> MemoryUse {
+        if let Some((_, asker)) = &mut self.of_all {
+            asker.owner = owner;
+        }
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Takes memory; waits if others have it.
+    ///
+    /// Errors: the search, or all of them, would have more than they may; then none is taken.
     pub fn take(&self, bytes: u64) -> Result<(), SearchError> {
-        let taken = self.taken(bytes);
-        taken.inspect_err(|_| self.give(bytes))
+        self.taken(bytes, self.patience.as_ref()).inspect_err(|_| self.give(bytes))
     }
 
-    /// Takes memory, if there is so much.
+    /// Takes memory that the search has for a while, and that does not count as what it finds; waits if others have it.
+    ///
+    /// Errors: all searches would have more than they may.
+    pub fn hold(&self, bytes: u64) -> Result<MemoryHold<'_>, SearchError> {
+        if let Some((all, asker)) = self.of_all.as_ref().filter(|_| bytes > 0) {
+            all.take(*asker, bytes, self.patience.as_ref())?;
+        }
+        Ok(MemoryHold { of: self, bytes })
+    }
+
+    /// The most that one search should hold: half of what all have, so that another one can hold as much.
+    pub fn most_held(&self) -> u64 {
+        self.of_all.as_ref().map_or(u64::MAX, |(all, _)| all.bytes() / 2)
+    }
+
+    /// Takes memory, if there is so much now.
     pub fn try_take(&self, bytes: u64) -> bool {
-        self.take(bytes).is_ok()
+        self.taken(bytes, None).inspect_err(|_| self.give(bytes)).is_ok()
     }
 
-    fn taken(&self, bytes: u64) -> Result<(), SearchError> {
+    fn taken(&self, bytes: u64, patience: Option<&MemoryPatience>) -> Result<(), SearchError> {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if used > self.most {
             return Err(too_much(&format!("what this search finds takes more than [{}] bytes of memory", self.most)));
         }
-        let Some(all) = &self.of_all else { return Ok(()) };
+        let Some((all, asker)) = &self.of_all else { return Ok(()) };
         while used > self.held.load(Ordering::Relaxed) {
             let more = (used - self.held.load(Ordering::Relaxed)).next_multiple_of(STEP_BYTES);
-            let taken = all.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(more));
-            if taken.is_err() {
-                let bytes = all.bytes;
-                return Err(too_much(&format!("what all searches find takes more than [{bytes}] bytes of memory")));
-            }
+            all.take(*asker, more, patience)?;
             self.held.fetch_add(more, Ordering::Relaxed);
         }
         Ok(())
@@ -111,14 +136,27 @@ impl MemoryUse {
 
 impl Drop for MemoryUse {
     fn drop(&mut self) {
-        if let Some(all) = &self.of_all {
-            all.left.fetch_add(*self.held.get_mut(), Ordering::Relaxed);
+        if let Some((all, asker)) = &self.of_all {
+            all.give(*asker, *self.held.get_mut());
         }
     }
 }
 
-fn too_much(what: &str) -> SearchError {
-    SearchError::new(429, "circuit_breaking_exception", format!("[request] Data too large: {what}"))
+impl MemoryHold<'_> {
+    /// Gives back what is more than so much.
+    pub fn keep(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        if let Some((all, asker)) = &self.of.of_all {
+            all.give(*asker, less);
+        }
+        self.bytes -= less;
+    }
+}
+
+impl Drop for MemoryHold<'_> {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
 }
 
 /// Memory of a value with all that is in it, about.
@@ -130,51 +168,15 @@ pub fn value_bytes(value: &Value) -> usize {
             let spare = values.capacity() - values.len();
             values.iter().map(value_bytes).sum::<usize>() + spare * size_of::<Value>()
         }
-        Value::Object(object) => {
-            let entries = object
-                .iter()
-                .map(|(key, value)| ENTRY_BYTES - size_of::<Value>() + key.capacity() + value_bytes(value));
-            // Room for a third more, as objects grow by doubling.
-            entries.sum::<usize>() + object.len() * ENTRY_BYTES / 3
-        }
+        Value::Object(object) => object_bytes(object),
     };
     size_of::<Value>() + inside
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_value_counts_as_it_is_in_memory_and_not_as_it_is_written() {
-        for (value, least, most) in [
-            (json!(1), 24, 100),
-            (json!("a".repeat(1_000)), 1_000, 1_200),
-            (json!(vec![1; 1_000]), 24_000, 100_000),
-            (json!({"value": 1.5}), 100, 400),
-            (json!({"a": {"b": {"c": 1}}}), 300, 1_200),
-        ] {
-            let bytes = value_bytes(&value);
-            assert!((least..most).contains(&bytes), "{bytes}: {value}");
-        }
-    }
-
-    #[test]
-    fn a_search_has_no_more_than_it_may_nor_more_than_the_others_leave() {
-        let all = SearchMemory::new(10 << 20);
-        let one = MemoryUse::new(Some(Arc::clone(&all)), 6 << 20);
-        one.take(5 << 20).expect("there is room");
-        let error = one.take(2 << 20).expect_err("more than one may");
-        assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"));
-        let other = MemoryUse::new(Some(Arc::clone(&all)), 6 << 20);
-        other.take(4 << 20).expect("there is room");
-        assert_eq!(other.take(2 << 20).expect_err("more than is left").status, 429);
-        assert!(!other.try_take(2 << 20) && other.used() == 4 << 20, "what is refused is not taken");
-        other.give(4 << 20);
-        drop((one, other));
-        assert_eq!(all.left(), 10 << 20, "all is given back");
-        MemoryUse::default().take(u64::MAX / 2).expect("no bound");
-    }
+/// Memory of what is in an object, about.
+pub fn object_bytes(object: &Map<String, Value>) -> usize {
+    let entries =
+        object.iter().map(|(key, value)| ENTRY_BYTES - size_of::<Value>() + key.capacity() + value_bytes(value));
+    // Room for a third more, as objects grow by doubling.
+    entries.sum::<usize>() + object.len() * ENTRY_BYTES / 3
 }

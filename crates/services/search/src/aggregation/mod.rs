@@ -25,6 +25,7 @@ use tantivy::query::{AllQuery, Query};
 use tantivy::tokenizer::TokenizerManager;
 
 use crate::error::SearchError;
+use crate::memory::MemoryHold;
 use crate::stop::SearchStop;
 use crate::view::IndexView;
 use collect::{StoppableCollector, StoppableCount};
@@ -134,9 +135,20 @@ fn too_many_buckets(limit: u32) -> SearchError {
     SearchError::new(400, "too_many_buckets_exception", reason)
 }
 
+/// Memory that the library gets first: that of some thousand buckets.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// How many times more it gets where that does not do.
+const MORE: u64 = 8;
+
+/// How often its buckets are in memory, where it counts them once: in its tables, and in what was made of them.
+const COPIES: u64 = 2;
+
 /// What the library found.
-struct FoundResults {
+struct FoundResults<'a> {
     results: AggregationResults,
+    /// The memory of the results.
+    _memory: MemoryHold<'a>,
     /// Documents; 0 if no aggregation needs to know.
     total: u64,
 }
@@ -149,9 +161,9 @@ struct AggregationSearches<'a> {
     stop: &'a SearchStop,
 }
 
-impl AggregationSearches<'_> {
+impl<'a> AggregationSearches<'a> {
     /// Runs aggregations over the hits, or over all documents.
-    fn run(&self, nodes: &[AggregationNode], global: bool) -> Result<FoundResults, SearchError> {
+    fn run(&self, nodes: &[AggregationNode], global: bool) -> Result<FoundResults<'a>, SearchError> {
         let mut total = 0;
         if global || nodes.iter().any(|node| matches!(node.kind, NodeKind::TopHits { .. })) {
             for input in self.inputs {
@@ -162,7 +174,7 @@ impl AggregationSearches<'_> {
         let direct = direct::run(self.inputs, nodes, global, (self.limits.buckets, self.stop))?;
         let rest = |node: &&AggregationNode| !direct.0.contains_key(&node.native());
         let boundaries = self.boundaries(nodes, global)?;
-        let mut results = self.collect(global, node::bytes_in_bucket(nodes), &|view| {
+        let (mut results, memory) = self.collect(global, node::bytes_in_bucket(nodes), &|view| {
             Translator {
                 view,
                 build: self.build,
@@ -172,7 +184,7 @@ impl AggregationSearches<'_> {
             .aggregations(nodes.iter().filter(rest))
         })?;
         results.0.extend(direct.0);
-        Ok(FoundResults { results, total })
+        Ok(FoundResults { results, _memory: memory, total })
     }
 
     /// The documents that match; those that there is time for.
@@ -182,22 +194,50 @@ impl AggregationSearches<'_> {
     }
 
     /// Runs the library's requests, with so much memory in each bucket that the library does not count, and merges what they find.
+    ///
+    /// The library does not say how much memory it takes, only that it would be more than it may. So it gets little first, and more where
+    /// that does not do: small aggregations go on beside large ones, which take turns.
     fn collect(
         &self,
         global: bool,
         in_bucket: u64,
         request: &dyn Fn(&IndexView) -> Result<Aggregations, SearchError>,
+    ) -> Result<(AggregationResults, MemoryHold<'a>), SearchError> {
+        let memory = self.stop.memory();
+        let requests = self.inputs.iter().map(|input| request(input.view)).collect::<Result<Vec<_>, _>>()?;
+        if requests.iter().all(Aggregations::is_empty) {
+            return Ok((AggregationResults::default(), memory.hold(0)?));
+        }
+        let most = self.limits.memory_bytes.min(memory.most_held() / COPIES);
+        let mut bytes = most.min(FIRST_BYTES);
+        loop {
+            let mut hold = memory.hold(bytes * COPIES)?;
+            match self.collect_within(global, bytes / (node::BUCKET_BYTES + in_bucket) * node::BUCKET_BYTES, &requests)
+            {
+                Ok(found) => {
+                    hold.keep(bytes);
+                    return Ok((found, hold));
+                }
+                Err(error) if error.kind == "circuit_breaking_exception" && bytes < most => {
+                    bytes = most.min(bytes.saturating_mul(MORE));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The same, with so much of what the library counts.
+    fn collect_within(
+        &self,
+        global: bool,
+        memory_bytes: u64,
+        requests: &[Aggregations],
     ) -> Result<AggregationResults, SearchError> {
         // Terms that are sorted here are more than those that are shown: the buckets of the response are counted later.
-        let memory_bytes = self.limits.memory_bytes / (node::BUCKET_BYTES + in_bucket) * node::BUCKET_BYTES;
         let guard = AggregationLimitsGuard::new(Some(memory_bytes), Some(u32::MAX));
         let failed = |error| native_error(error, self.limits.buckets);
         let mut merged: Option<(IntermediateAggregationResults, Aggregations)> = None;
-        for input in self.inputs {
-            let aggs = request(input.view)?;
-            if aggs.is_empty() {
-                continue;
-            }
+        for (input, aggs) in self.inputs.iter().zip(requests).filter(|(_, aggs)| !aggs.is_empty()) {
             let context = AggContextParams::new(guard.clone(), TokenizerManager::default());
             let inner = DistributedAggregationCollector::from_aggs(aggs.clone(), context);
             let collector = StoppableCollector { inner, stop: self.stop };
@@ -206,7 +246,7 @@ impl AggregationSearches<'_> {
             let Some(found) = found else { continue };
             match &mut merged {
                 Some((merged, _)) => merged.merge_fruits(found).map_err(failed)?,
-                None => merged = Some((found, aggs)),
+                None => merged = Some((found, aggs.clone())),
             }
         }
         match merged {
@@ -226,7 +266,7 @@ impl AggregationSearches<'_> {
         }
         let column =
             |view: &IndexView, node: &AggregationNode| native::column(view, node.path.as_deref().unwrap_or_default());
-        let found = self.collect(global, 0, &|view| {
+        let (found, _memory) = self.collect(global, 0, &|view| {
             let stats = |(node, _, _): &UnevenHistogram<'_>| {
                 let agg = AggregationVariants::Stats(StatsAggregation::from_field_name(column(view, node)));
                 (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })
@@ -249,7 +289,7 @@ impl AggregationSearches<'_> {
         if sparse.is_empty() {
             return Ok(spans);
         }
-        let found = self.collect(global, 0, &|view| {
+        let (found, _memory) = self.collect(global, 0, &|view| {
             let histogram = |(node, rounding, _): &UnevenHistogram<'_>| {
                 let agg = AggregationVariants::Histogram(native::even_dates(column(view, node), rounding.length()));
                 (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })

@@ -101,7 +101,7 @@ pub(super) fn search(
     }
     check(collapse, targets)?;
     let until = body.timeout.map(|timeout| Instant::now() + timeout);
-    let memory = Arc::new(limits.memory());
+    let memory = Arc::new(limits.memory(cancelled, until));
     let mut search = CollapsedSearch { targets, limits, cancelled, until, memory, timed_out: false };
     let (mut found, groups) = search.groups(body, collapse)?;
     let shows = body.docvalue_fields.iter().any(|shown| shown.pattern == collapse.field);

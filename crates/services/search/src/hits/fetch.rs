@@ -15,11 +15,15 @@ use crate::aggregation::seq_ref::{SEQ_REF, seq_of};
 use crate::error::SearchError;
 use crate::index::parse_source;
 use crate::mapping::Mapping;
+use crate::memory::object_bytes;
 use crate::query::QueryContext;
 use crate::schema::SEQ;
 use crate::source::{SourceFilter, stored_fields};
 use crate::stop::SearchStop;
 use crate::zones::Zones;
+
+/// Sources of more bytes count while they are read.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// Reads the documents of a page of hits.
 pub(super) struct Fetcher<'a> {
@@ -72,6 +76,10 @@ impl Fetcher<'_> {
             let document = target.document_at(seq)?;
             self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
             let source = parse_source(&document.source)?;
+            // A large one is in memory besides what is shown of it.
+            let read =
+                if document.source.len() > LARGE_BYTES { document.source.len() + object_bytes(&source) } else { 0 };
+            self.stop.memory().take(read as u64)?;
             let mut shown = Map::new();
             shown.insert("_index".to_owned(), json!(view.name));
             if !body.without_metadata {
@@ -108,6 +116,7 @@ impl Fetcher<'_> {
             }
             let shown = Value::Object(shown);
             self.stop.memory().take_value(&shown)?;
+            self.stop.memory().give(read as u64);
             hits.push(shown);
         }
         Ok(hits)
@@ -192,8 +201,13 @@ impl TopDocuments<'_> {
         hit.insert("_id".to_owned(), json!(document.id));
         let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
         if filter.is_shown() {
-            let source = Value::Object(filter.apply(parse_source(&document.source)?));
+            let read = parse_source(&document.source)?;
+            let bytes =
+                if document.source.len() > LARGE_BYTES { document.source.len() + object_bytes(&read) } else { 0 };
+            self.stop.memory().take(bytes as u64)?;
+            let source = Value::Object(filter.apply(read));
             self.stop.memory().take_value(&source)?;
+            self.stop.memory().give(bytes as u64);
             hit.insert("_source".to_owned(), source);
         }
         Ok(())

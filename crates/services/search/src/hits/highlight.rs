@@ -19,6 +19,9 @@ use crate::view::IndexView;
 /// Longest text that is analyzed, in characters (Elasticsearch's `index.highlight.max_analyzed_offset`).
 const TEXT_MAX: usize = 1_000_000;
 
+/// Memory of a term of a text that is analyzed, with its text.
+const TERM_BYTES: usize = size_of::<AnalyzedTerm>() + 32;
+
 /// Most fields of a highlight.
 const FIELDS_MAX: usize = 100;
 
@@ -221,7 +224,11 @@ impl<'a> Highlighter<'a> {
             if wanted.is_empty() {
                 continue;
             }
-            let marks = self.marks(&self.analyzed(field, text)?, &wanted)?;
+            let terms = self.analyzed(field, text)?;
+            let bytes = (terms.len() * TERM_BYTES) as u64;
+            self.stop.memory().take(bytes)?;
+            let marks = self.marks(&terms, &wanted)?;
+            self.stop.memory().give(bytes);
             if !marks.is_empty() {
                 fragments(text, &marks, options, &mut found);
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use node::identity::RoleId;
 use serde_json::{Map, Value, json};
 use tantivy::query::{AllQuery, BooleanQuery, Occur, Query};
 
@@ -22,7 +23,7 @@ use crate::aggregation::{self, AggregationInput, AggregationLimits};
 use crate::error::SearchError;
 use crate::index::{Counters, OpenView, SearchIndex, StoredDocument};
 use crate::mapping::matches_pattern;
-use crate::memory::{MemoryUse, SearchMemory};
+use crate::memory::{MemoryPatience, MemoryUse, SearchMemory};
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::recording::ReadNotes;
 use crate::rights::MessageScope;
@@ -36,6 +37,8 @@ mod collect;
 mod fetch;
 mod highlight;
 mod key_reader;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod paging_tests;
 mod shown;
@@ -102,9 +105,10 @@ impl SearchTarget {
 }
 
 impl SearchLimits {
-    /// Memory of one search.
-    pub(crate) fn memory(&self) -> MemoryUse {
-        MemoryUse::new(self.of_all.clone(), self.found_bytes)
+    /// Memory of one search, which waits for it until it is cancelled or its time is over.
+    pub(crate) fn memory(&self, cancelled: &Arc<AtomicBool>, until: Option<Instant>) -> MemoryUse {
+        let patience = MemoryPatience::new(Arc::clone(cancelled), until);
+        MemoryUse::new(self.of_all.clone(), self.found_bytes).waiting(self.owner, patience)
     }
 }
 
@@ -125,6 +129,8 @@ pub struct SearchLimits {
     pub found_bytes: u64,
     /// What of that all searches have together; none: each has its own.
     pub of_all: Option<Arc<SearchMemory>>,
+    /// Whose searches share a part of that; none: nobody's.
+    pub owner: Option<RoleId>,
     /// Bytes of the sources of a response.
     pub source_bytes: usize,
     /// What `now` is, in milliseconds.
@@ -202,6 +208,13 @@ struct Gathered {
     terminated: bool,
 }
 
+/// Memory of a value that hits are sorted by, with its text.
+const KEY_BYTES: u64 = 64;
+
+fn sort_hits(hits: &mut [TargetHit], body: &SearchBody) {
+    hits.sort_by(|a, b| collect::compare(&a.hit, &b.hit, &body.sort).then(a.target.cmp(&b.target)));
+}
+
 /// Finds the best hits of each target and merges them.
 fn gather(
     targets: &[SearchTarget],
@@ -214,7 +227,9 @@ fn gather(
     let views = || targets.iter().map(|target| &target.view.view);
     body.sort.iter().try_for_each(|key| key.check_together(views()))?;
     let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
-    let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
+    let (mut all, mut total, mut max_score, mut terminated) = (Vec::<TargetHit>::new(), 0, None::<f32>, false);
+    // What the best hits take until they are shown; as JSON they take more, and are counted again.
+    let (hit_bytes, mut counted) = (size_of::<TargetHit>() as u64 + body.sort.len() as u64 * KEY_BYTES, 0_u64);
     for (number, (target, query)) in targets.iter().zip(queries).enumerate() {
         // A scroll or a point in time may outlive its index, whose documents are gone then.
         target.index.check_deleted()?;
@@ -241,14 +256,25 @@ fn gather(
             base: place_base(number, 0),
             is_partial: target.is_partial,
         };
+        let expected = (most as u64).min(view.searcher.num_docs()) * hit_bytes;
+        stop.memory().take(expected)?;
+        counted += expected;
         let found = stop.cut(collect::collect(view, &*hits_query, &wanted, stop))?;
         let Found { hits, total: found, max_score: max, terminated: ended } = found.unwrap_or_default();
         all.extend(hits.into_iter().map(|hit| TargetHit { target: number, hit }));
+        if all.len() > most.saturating_mul(2) {
+            sort_hits(&mut all, body);
+            all.truncate(most);
+        }
+        let kept = counted.min(all.len() as u64 * hit_bytes);
+        stop.memory().give(counted - kept);
+        counted = kept;
         total += found;
         max_score = max.into_iter().chain(max_score).max_by(f32::total_cmp);
         terminated |= ended;
     }
-    all.sort_by(|a, b| collect::compare(&a.hit, &b.hit, &body.sort).then(a.target.cmp(&b.target)));
+    sort_hits(&mut all, body);
+    stop.memory().give(counted);
     Ok(Gathered { hits: all, total, max_score, terminated })
 }
 
@@ -276,7 +302,7 @@ pub fn search(
     }
     check_fields(targets, body)?;
     let until = body.timeout.map(|timeout| started + timeout);
-    let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until).within(limits.memory()));
+    let stop = Arc::new(SearchStop::new(Arc::clone(cancelled), until).within(limits.memory(cancelled, until)));
     let context = QueryContext { now: limits.now, stop: Some(Arc::clone(&stop)), cheap: limits.cheap };
     let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
     let Gathered { hits: all, total, max_score, terminated } =

@@ -48,6 +48,7 @@ pub(super) const LIMITS: SearchLimits = SearchLimits {
     memory_bytes: 1 << 24,
     found_bytes: 1 << 26,
     of_all: None,
+    owner: None,
     source_bytes: 1 << 24,
     now: 0,
     window: 10_000,

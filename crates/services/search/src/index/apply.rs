@@ -23,6 +23,9 @@ const ATTEMPTS: usize = 100;
 /// Memory of an operation beside its source, about.
 const OP_BYTES: u64 = 200;
 
+/// Documents of more bytes are read one after the other.
+const LARGE_BYTES: usize = 4 << 20;
+
 /// How often a document's new fields are added to the mapping while others add some too.
 const MAPPING_ATTEMPTS: usize = 10;
 
@@ -220,6 +223,7 @@ impl SearchIndex {
             let reason = format!("a document of {} bytes; with its id it has at most {most}", source.len());
             return Err(SearchError::new(413, "document_too_large_exception", reason));
         }
+        let _turn = (source.len() > LARGE_BYTES).then(|| waiting(|| self.place.large_turn.lock()));
         self.prepare(&parse_new(source)?)
     }
 

@@ -109,6 +109,8 @@ pub struct IndexPlace {
     pub memory: Arc<FileMemory>,
     /// Memory of the writer of an index, in bytes.
     pub writer_bytes: usize,
+    /// The turn of large documents, which are read one after the other: their words take many times their bytes.
+    pub large_turn: Arc<Mutex<()>>,
 }
 
 impl std::fmt::Debug for IndexPlace {

@@ -25,6 +25,7 @@ impl Node {
             shelves: FileShelves::one(Arc::new(MemoryShelf::new())),
             memory,
             writer_bytes: 15 << 20,
+            large_turn: Arc::default(),
         };
         Node { place }
     }

@@ -53,7 +53,7 @@ pub struct IndicesOptions {
     pub shelf: Arc<dyn Shelf>,
     /// Where large files lie that merges made, if not there too: those larger than the memory of a writer.
     pub capacity: Option<Arc<dyn Shelf>>,
-    /// Memory of open files, in bytes, and as much again of what searches find.
+    /// Memory of open files, in bytes, and half as much again of what searches find.
     pub file_bytes: u64,
     /// Memory of the writer of an index, in bytes.
     pub writer_bytes: usize,
@@ -114,6 +114,9 @@ impl std::fmt::Debug for Indices {
     }
 }
 
+/// Of the memory of open files, what all searches have.
+const FOUND_OF: u64 = 2;
+
 /// The least memory of what all searches find: without some, none could answer.
 const FOUND_BYTES_MIN: u64 = 32 << 20;
 
@@ -131,7 +134,8 @@ impl Indices {
         let IndicesOptions { store, shelf, capacity, file_bytes, writer_bytes, indices_max, feeds, reserved } = options;
         let capacity = capacity.map(|shelf| (shelf, writer_bytes));
         let shelves = FileShelves { fast: shelf, capacity };
-        let place = IndexPlace { store, shelves, memory: Arc::new(FileMemory::new(file_bytes)), writer_bytes };
+        let memory = Arc::new(FileMemory::new(file_bytes));
+        let place = IndexPlace { store, shelves, memory, writer_bytes, large_turn: Arc::default() };
         let definitions = SearchIndex::definitions(&place.store)?;
         if let Err(error) = SearchIndex::remove_orphans(&place, &definitions) {
             tracing::warn!(%error, "files of deleted search indices are left");
@@ -167,7 +171,7 @@ impl Indices {
             indices_max,
             reserved,
             registry: RwLock::new(registry),
-            found: SearchMemory::new(file_bytes.max(FOUND_BYTES_MIN)),
+            found: SearchMemory::new((file_bytes / FOUND_OF).max(FOUND_BYTES_MIN)),
             naming: Mutex::new(()),
             transient: Mutex::default(),
             rounds: Mutex::new(0),

@@ -266,6 +266,7 @@ fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
         memory_bytes: 0,
         found_bytes: 1 << 20,
         of_all: None,
+        owner: None,
         source_bytes: 1 << 20,
         now: 0,
         window: 10_000,

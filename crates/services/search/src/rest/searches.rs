@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use node::identity::Action;
 use serde_json::{Value, json};
@@ -29,6 +30,9 @@ const AGGREGATION_BYTES: u64 = 128 << 20;
 /// Memory of what one search finds, in bytes: the sources of a response, as JSON in memory.
 const FOUND_BYTES: u64 = 256 << 20;
 
+/// How long the searches of one `_msearch` take together that end for lack of memory; then the rest is not tried.
+const WAITED_MAX: Duration = Duration::from_secs(15);
+
 /// Bytes of all responses of one `_msearch`.
 const RESPONSE_BYTES: usize = 128 << 20;
 
@@ -49,6 +53,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
         memory_bytes: AGGREGATION_BYTES,
         found_bytes: FOUND_BYTES,
         of_all: None,
+        owner: None,
         source_bytes: SOURCE_BYTES,
         cheap: false,
         now: now_millis() as i64,
@@ -58,7 +63,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
 }
 
 /// The same, with the cluster's setting of buckets, which is never more than the default, and within the memory of all searches.
-fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
+fn limits_in(api: &Api, request: &AskedRequest<'_>, targets: &[SearchTarget]) -> SearchLimits {
     let value = api.indices.cluster_setting("search.max_buckets");
     let most = value.and_then(|value| match value {
         Value::String(text) => text.parse().ok(),
@@ -66,7 +71,8 @@ fn limits_in(api: &Api, targets: &[SearchTarget]) -> SearchLimits {
     });
     let buckets = most.and_then(|most| u32::try_from(most).ok()).map_or(BUCKETS, |most| most.min(BUCKETS));
     let of_all = Some(Arc::clone(api.indices.found_memory()));
-    SearchLimits { buckets, of_all, cheap: is_cheap(&api.indices), ..limits_of(targets) }
+    let owner = Some(request.asker.caller().session());
+    SearchLimits { buckets, of_all, owner, cheap: is_cheap(&api.indices), ..limits_of(targets) }
 }
 
 /// Whether the cluster's settings refuse queries that look at many terms.
@@ -138,7 +144,7 @@ pub(super) fn search(api: &Api, request: &AskedRequest<'_>, names: Option<&str>)
     let options = ResolveOptions { forbid_closed: false, ..ResolveOptions::default() }.of(&request.parameters)?;
     body.boosted_names().try_for_each(|name| api.indices.resolve(name, options, &request.asker).map(drop))?;
     let targets = targets(api, request, names.unwrap_or("_all"))?;
-    let found = hits::search(&targets, &body, &limits_in(api, &targets), &request.cancelled)?;
+    let found = hits::search(&targets, &body, &limits_in(api, request, &targets), &request.cancelled)?;
     Ok(RestResponse::json(200, found.response).within(found.memory))
 }
 
@@ -156,7 +162,7 @@ fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody
     let context = api.contexts.get(id, keep, &request.asker)?;
     request.asker.use_as(&context.asker);
     context.asker.still()?;
-    let found = hits::search(&context.targets, body, &limits_in(api, &context.targets), &request.cancelled)?;
+    let found = hits::search(&context.targets, body, &limits_in(api, request, &context.targets), &request.cancelled)?;
     let mut response = found.response;
     context.asker.still()?;
     response["pit_id"] = json!(id);
@@ -184,7 +190,7 @@ fn begin_scroll(api: &Api, request: &AskedRequest<'_>, mut body: SearchBody, kee
         return Err(invalid("disabling [track_total_hits] is not allowed in a scroll context"));
     }
     let targets = targets(api, request, names)?;
-    let limits = limits_in(api, &targets);
+    let limits = limits_in(api, request, &targets);
     if body.size > limits.window {
         return Err(SearchError::argument(format!(
             "Batch size is too large, size must be less than or equal to: [{}] but was [{}]. Scroll batch sizes cost as much memory \
@@ -226,7 +232,7 @@ pub(super) fn scroll(api: &Api, request: &AskedRequest<'_>, in_path: Option<&str
         body.size = 0;
         body.counts_all();
         body.shows_total_as(total_as_int);
-        let mut response = hits::search(&[], &body, &limits_in(api, &[]), &request.cancelled)?.response;
+        let mut response = hits::search(&[], &body, &limits_in(api, request, &[]), &request.cancelled)?.response;
         response["_scroll_id"] = json!(id);
         return Ok(RestResponse::json(200, response));
     }
@@ -250,7 +256,7 @@ fn next_page(
 ) -> Result<(Value, Arc<MemoryUse>), SearchError> {
     request.asker.use_as(&context.asker);
     context.asker.still()?;
-    let limits = limits_in(api, &context.targets);
+    let limits = limits_in(api, request, &context.targets);
     let Some((body, last, hidden)) = &mut context.scroll else {
         return Err(SearchError::argument("a point in time is not a scroll: search it with [pit]"));
     };
@@ -351,8 +357,13 @@ pub(super) fn count(api: &Api, request: &AskedRequest<'_>, names: &str) -> Answe
         })
     });
     let targets = targets(api, request, names)?;
-    let count =
-        hits::count(&targets, query.as_ref(), &limits_in(api, &targets), least.transpose()?, &request.cancelled)?;
+    let count = hits::count(
+        &targets,
+        query.as_ref(),
+        &limits_in(api, request, &targets),
+        least.transpose()?,
+        &request.cancelled,
+    )?;
     Ok(RestResponse::json(200, json!({"count": count, "_shards": shards(&targets)})))
 }
 
@@ -390,25 +401,38 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
     if pairs.is_empty() {
         return Err(invalid("no requests added"));
     }
-    let started = std::time::Instant::now();
-    let (mut body, memory) = (b"{\"responses\":[".to_vec(), limits_in(api, &[]).memory());
+    let (started, mut waited) = (Instant::now(), Duration::ZERO);
+    let (mut body, memory) =
+        (b"{\"responses\":[".to_vec(), limits_in(api, request, &[]).memory(&request.cancelled, None));
     for (number, (header, search)) in pairs.into_iter().enumerate() {
         if request.is_cancelled() {
             return Err(SearchError::cancelled());
         }
         let (header, search) = (parse(header)?, parse(search));
-        let response = match search.and_then(|search| one_of_many(api, request, default, &header, &search)) {
-            Ok(mut response) => {
+        let since = Instant::now();
+        let found = match waited < WAITED_MAX {
+            true => search.and_then(|search| one_of_many(api, request, default, &header, &search)),
+            false => Err(waited_in_vain()),
+        };
+        let (response, held) = match found {
+            Ok((mut response, held)) => {
                 response["status"] = json!(200);
-                response
+                (response, held)
             }
-            Err(error) => error.to_json(),
+            Err(error) => {
+                if error.kind == "circuit_breaking_exception" {
+                    waited += since.elapsed();
+                }
+                (error.to_json(), None)
+            }
         };
         if number > 0 {
             body.push(b',');
         }
         let before = body.capacity();
         body.extend_from_slice(response.to_string().as_bytes());
+        // Whoever waits for memory should hold as little of it as can be.
+        drop((response, held));
         memory.take((body.capacity() - before) as u64)?;
         if body.len() > RESPONSE_BYTES {
             return Err(crate::hits::too_large());
@@ -418,13 +442,20 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
     Ok(RestResponse::raw_json(200, body).within(Arc::new(memory)))
 }
 
+fn waited_in_vain() -> SearchError {
+    let reason =
+        "[request] Data too large: searches of this request before this one waited for memory in vain: repeat it later";
+    SearchError::new(429, "circuit_breaking_exception", reason)
+}
+
+/// The response of a search of an `_msearch`, with its memory.
 fn one_of_many(
     api: &Api,
     request: &AskedRequest<'_>,
     default: Option<&str>,
     header: &Value,
     body: &Value,
-) -> Result<Value, SearchError> {
+) -> Result<(Value, Option<Arc<MemoryUse>>), SearchError> {
     let mut parameters = request.parameters.clone();
     let mut names = default.unwrap_or("_all").to_owned();
     for (name, value) in header.as_object().into_iter().flatten() {
@@ -458,13 +489,14 @@ fn one_of_many(
     if let Some(pit) = &search.pit {
         let response = search_point_in_time(api, &one, &search, pit)?;
         return match response.body {
-            super::message::RestBody::Json(body) => Ok(body),
+            super::message::RestBody::Json(body) => Ok((body, response.memory)),
             _ => Err(SearchError::internal("a search answered with something else")),
         };
     }
     check_slice(&search, false)?;
     let targets = targets(api, &one, &names)?;
-    Ok(hits::search(&targets, &search, &limits_in(api, &targets), &request.cancelled)?.response)
+    let found = hits::search(&targets, &search, &limits_in(api, request, &targets), &request.cancelled)?;
+    Ok((found.response, Some(found.memory)))
 }
 
 /// `GET /<index>/_validate/query`.
