@@ -8,7 +8,7 @@
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
 //!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
 //!   x ? k, x ?| a, x ?& a, x #- p  jsonb_exists(x, k), jsonb_exists_any, jsonb_exists_all, jsonb_delete_path
-//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_build_array(k, x)))
+//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_pair(k, x)))
 //!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
@@ -416,7 +416,7 @@ fn of_documents(name: &str, mut function: Function) -> Expr {
     let (of, value) = match (name, values.collect::<Option<Vec<_>>>().as_deref()) {
         ("jsonb_agg", Some([value])) => ("jsonb_of_list", call("to_jsonb", vec![value.clone()])),
         ("jsonb_object_agg", Some([key, value])) if list.duplicate_treatment.is_none() => {
-            ("jsonb_of_pairs", call("jsonb_build_array", vec![key.clone(), value.clone()]))
+            ("jsonb_of_pairs", call("jsonb_pair", vec![key.clone(), value.clone()]))
         }
         _ => return Expr::Function(function),
     };
