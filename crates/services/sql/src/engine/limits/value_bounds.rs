@@ -185,7 +185,7 @@ fn bound(name: &str) -> Option<Bound> {
 /// Whether a function makes text of a document.
 pub(super) fn writes_documents(name: &str) -> bool {
     let of_parts = matches!(name, "json_get_text" | "json_extract_path_text" | "jsonb_extract_path_text");
-    of_parts || matches!(name, "text_of" | "jsonb_pretty")
+    of_parts || matches!(name, "text_of" | "jsonb_pretty" | "json_whole_text")
 }
 
 /// Whether a call's first argument is a document.
@@ -379,4 +379,79 @@ fn of_template(template: Option<&ColumnarValue>) -> DfResult<[Argument; 2]> {
         None => (Values::One(0), Values::One(0)),
     };
     Ok([fields, widths].map(|values| Argument { is_number: true, values }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{Array, ArrayRef, BinaryViewArray, ListArray, UInt32Array};
+    use datafusion::arrow::buffer::OffsetBuffer;
+    use datafusion::arrow::compute::take;
+    use datafusion::arrow::datatypes::Field;
+    use datafusion::common::config::ConfigOptions;
+
+    use super::*;
+
+    fn call(args: Vec<ArrayRef>, gives: DataType) -> ScalarFunctionArgs {
+        let number_rows = args[0].len();
+        let args: Vec<ColumnarValue> = args.into_iter().map(ColumnarValue::Array).collect();
+        let fields = args.iter().map(|value| Arc::new(Field::new("", value.data_type(), true)));
+        ScalarFunctionArgs {
+            arg_fields: fields.collect(),
+            number_rows,
+            return_field: Arc::new(Field::new("", gives, true)),
+            config_options: Arc::new(ConfigOptions::default()),
+            args,
+        }
+    }
+
+    /// A column whose rows are views of one document.
+    fn repeated(text: &str, times: u32) -> ArrayRef {
+        let document = jsonb::parse(text).and_then(|document| jsonb::encode(&document)).expect(text);
+        let one: ArrayRef = Arc::new(BinaryViewArray::from_iter_values([document]));
+        take(&one, &UInt32Array::from_iter_values((0..times).map(|_| 0)), None).expect("it is there")
+    }
+
+    #[test]
+    fn documents_count_as_often_as_there_are_views_of_them() {
+        let length = 100_000;
+        let text = format!("\"{}\"", "x".repeat(length));
+        let documents = repeated(&text, 50);
+        let size =
+            CallSize::of("jsonb_strip_nulls", &call(vec![documents.clone()], JSONB)).expect("they are documents");
+        assert!(size.bytes_of(0, 50) >= 50 * length as u128);
+        assert!(size.bytes_of(10, 1) >= length as u128 && size.bytes_of(50, 1) == 0);
+        let item = Arc::new(Field::new_list_field(JSONB, true));
+        let lists: ArrayRef = Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([20, 30]), documents, None));
+        for name in ["jsonb_of_list", "jsonb_of_pairs"] {
+            let size = CallSize::of(name, &call(vec![lists.clone()], JSONB)).expect("they are lists");
+            assert!(size.bytes_of(0, 1) >= 20 * length as u128, "{name}");
+            assert!(size.bytes_of(1, 1) >= 30 * length as u128, "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_that_take_many_steps_are_processed_apart() {
+        let long = repeated(&format!("[{}0]", "[0],".repeat(5000)), 10);
+        let size =
+            CallSize::of("jsonb_contains", &call(vec![long.clone(), long], DataType::Boolean)).expect("few rows");
+        assert_eq!(size.rows_within_steps(0, 10), 1, "each takes as many as one may");
+        let short = repeated("[0]", 1000);
+        let size = CallSize::of("jsonb_contains", &call(vec![short.clone(), short], DataType::Boolean)).expect("short");
+        assert_eq!((size.rows_within_steps(0, 1000), size.rows_within_steps(990, 10)), (1000, 10));
+    }
+
+    #[test]
+    fn the_parts_of_a_large_document_are_counted_before_it_is_read() {
+        let text = format!("[{}0]", "[0],".repeat(50_000));
+        let documents = repeated(&text, 2);
+        let size = CallSize::of("jsonb_typeof", &call(vec![documents], DataType::Utf8)).expect("it is one");
+        assert!(size.scratch > 50_000 * 100, "each of its lists has room for four values: {}", size.scratch);
+        let texts: ArrayRef = Arc::new(datafusion::arrow::array::StringArray::from(vec![text]));
+        let size = CallSize::of("read_text", &call(vec![texts.clone()], JSONB)).expect("it is a text");
+        assert!(size.scratch > 50_000 * 100, "{}", size.scratch);
+        let size = CallSize::of("read_text", &call(vec![texts], DataType::Binary)).expect("it is a text");
+        assert_eq!(size.scratch, 0, "it becomes no document");
+    }
 }
