@@ -28,7 +28,7 @@ pub(super) const SMALL_BYTES: u128 = 1 << 20;
 
 /// Most steps for one row, of a function whose steps exceed the number of characters: about a second's. Rows that take more together are
 /// processed one after another, and the statement can be cancelled between them.
-pub(super) const STEPS_MAX: u128 = 1 << 29;
+const STEPS_MAX: u128 = 1 << 29;
 
 /// Steps for each byte of a document that is read, and for each comparison of a containment.
 const DOCUMENT_STEPS: u128 = 16;
@@ -60,7 +60,7 @@ const MEMBERS_MAX: u128 = 32 * jsonb::BYTES_MAX as u128;
 /// What a call may take.
 pub(super) struct CallSize {
     /// The most bytes of each row's value, or of one value if all rows share it; empty if they are small.
-    pub(super) bytes: Vec<u128>,
+    bytes: Vec<u128>,
     /// The steps of each row; empty if they are few.
     steps: Vec<u128>,
     /// Bytes that are taken while a row's value is made, and given back.

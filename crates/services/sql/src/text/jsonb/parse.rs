@@ -243,6 +243,8 @@ pub(crate) fn number(text: &str) -> Result<Document, SqlError> {
         None => (false, mantissa),
     };
     let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_zero = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    let exponent = if is_zero { exponent.min(DIGITS_MAX as i64) } else { exponent };
     if mantissa.len() > DIGITS_MAX || exponent.unsigned_abs() > DIGITS_MAX as u64 {
         return Err(too_long());
     }
@@ -264,7 +266,6 @@ pub(crate) fn number(text: &str) -> Result<Document, SqlError> {
     if whole.len() + part.len() > DIGITS_MAX {
         return Err(too_long());
     }
-    let is_zero = digits.bytes().all(|digit| digit == b'0');
     let sign = if is_negative && !is_zero { "-" } else { "" };
     let point = if part.is_empty() { "" } else { "." };
     Ok(Document::Number(format!("{sign}{whole}{point}{part}").into_boxed_str()))
