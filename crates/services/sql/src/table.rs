@@ -12,6 +12,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod catalog;
+pub(crate) mod column_copies;
 mod column_store;
 pub(crate) mod comments;
 mod definition;

@@ -6,6 +6,7 @@ pub(crate) mod memory_budget;
 pub(crate) mod memory_pool;
 pub(crate) mod sealed_spill;
 pub(crate) mod spill_options;
+mod value_bounds;
 mod value_lengths;
 pub(crate) mod value_size;
 pub(crate) mod window_values;

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use datafusion::arrow::compute::{concat_batches, take};
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
@@ -24,6 +24,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::stream;
 
 use super::BATCH_BYTES;
+use super::column_copies::{copied, owned};
 use super::column_store::ColumnStore;
 use super::definition::Table;
 use super::index_ranges::IndexedRows;
@@ -100,7 +101,8 @@ impl IndexScan {
             if let Some(limits) = &self.limits {
                 limits.may_go_on()?;
             }
-            let row = owned(&rows.get(&self.found.index, &reference)?)?;
+            // Without the rest of the arrays in which it lies.
+            let row = owned(&rows.get(&self.found.index, &reference)?, copied)?;
             bytes += row.get_array_memory_size();
             found.push(row);
         }
@@ -109,23 +111,6 @@ impl IndexScan {
             false => Ok(Some(concat_batches(self.schema_now(), &found)?)),
         }
     }
-}
-
-/// A row without the rest of the arrays in which it lies: the vector of a row group, or the block of a builder.
-pub(crate) fn owned(row: &RecordBatch) -> Result<RecordBatch, SqlError> {
-    let first = UInt32Array::from(vec![0]);
-    let own = |column: &ArrayRef| -> Result<ArrayRef, SqlError> {
-        let one = take(column, &first, None)?;
-        // Views keep their texts.
-        Ok(match one.data_type() {
-            DataType::Utf8View => Arc::new(one.as_string_view().gc()) as ArrayRef,
-            DataType::BinaryView => Arc::new(one.as_binary_view().gc()) as ArrayRef,
-            _ => one,
-        })
-    };
-    let columns: Vec<ArrayRef> = row.columns().iter().map(own).collect::<Result<_, SqlError>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(1));
-    Ok(RecordBatch::try_new_with_options(row.schema(), columns, &options)?)
 }
 
 impl DisplayAs for IndexScan {
@@ -201,7 +186,7 @@ impl ExecutionPlan for IndexScan {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{BinaryArray, Int64Array, StringViewArray};
+    use datafusion::arrow::array::{Array, ArrayRef, BinaryArray, Int64Array, StringViewArray};
     use datafusion::arrow::datatypes::{Field, Schema};
 
     use super::*;
@@ -219,7 +204,7 @@ mod tests {
         let all = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns fit their schema");
         for at in [0, 1, 8999] {
             let row = all.slice(at, 1);
-            let own = owned(&row).expect("it is copied");
+            let own = owned(&row, copied).expect("it is copied");
             assert_eq!(own, row);
             let bytes = own.get_array_memory_size();
             assert!(bytes < 8 << 10, "row {at}: {bytes} bytes");

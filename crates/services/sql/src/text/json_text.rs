@@ -6,6 +6,7 @@
 //! ```
 
 use crate::SqlError;
+use crate::text::jsonb;
 
 /// Whether a text is JSON. Errors: 22P02.
 pub(crate) fn check(text: &str) -> Result<(), SqlError> {
@@ -80,7 +81,7 @@ pub(crate) fn element(text: &str, number: i64) -> Option<&str> {
 /// The value at the end of a path of keys and numbers of elements.
 pub(crate) fn at_path<'a>(text: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(text.trim(), |value, step| match kind(value) {
-        "array" => element(value, step.trim().parse().ok()?),
+        "array" => element(value, jsonb::step_number(step)?),
         _ => member(value, step),
     })
 }

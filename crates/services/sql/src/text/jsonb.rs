@@ -13,14 +13,17 @@
 //! a text of `1e100000` outgrows what it was made of.
 
 mod edit;
+mod joined;
 mod layout;
 mod parse;
 
 pub(crate) use edit::{
-    concatenated, contains, has_key, key_finder, set_path, without_key, without_nulls, without_path, without_place,
+    CONTAINMENT_STEPS_MAX, concatenated, contains, has_key, key_finder, set_path, without_key, without_nulls,
+    without_path, without_place,
 };
-pub(crate) use layout::{compared, decode, encode, written_at_most};
-pub(crate) use parse::{is_number, number, parse};
+pub(crate) use joined::{joined_array, joined_object};
+pub(crate) use layout::{compared, decode, encode, parts_at_most, written_at_most};
+pub(crate) use parse::{is_number, number, parse, parts_of_text_at_most};
 
 use crate::SqlError;
 
@@ -106,7 +109,7 @@ impl Document {
     /// The part at the end of a path.
     pub(crate) fn at(&self, path: &[&str]) -> Option<&Document> {
         path.iter().try_fold(self, |part, step| match part {
-            Document::Array(_) => part.element(step.trim().parse::<i32>().ok()?.into()),
+            Document::Array(_) => part.element(step_number(step)?),
             _ => part.member(step),
         })
     }
@@ -159,6 +162,12 @@ impl Document {
 fn place(length: usize, number: i64) -> Option<usize> {
     let number = if number < 0 { number.checked_add(length as i64)? } else { number };
     usize::try_from(number).ok().filter(|at| *at < length)
+}
+
+/// The number of an element, from the step of a path: with blanks in front of it, as PostgreSQL reads it, and none behind.
+pub(crate) fn step_number(step: &str) -> Option<i64> {
+    let digits = step.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
+    digits.parse::<i32>().ok().map(i64::from)
 }
 
 /// Spaces in front of a level of the pretty form.

@@ -160,3 +160,20 @@ async fn a_cancelled_change_ends_its_own_transaction() {
     check(&mut s, &[("SELECT v FROM t", "0")]).await;
     check(&mut engine.session("b"), &[("DROP TABLE t", "DROP TABLE")]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_of_long_containments_is_cancelled_between_its_rows() {
+    let engine = engine();
+    let mut s = engine.session("a");
+    let canceller = s.canceller();
+    // Each row takes a good part of the steps that one may; all of them many minutes.
+    let sql = "SELECT count(nullif((d || to_jsonb(i)) @> d, false)) FROM \
+               (SELECT jsonb_agg(jsonb_build_array(g)) AS d FROM generate_series(1, 3000) AS t(g)) AS s, generate_series(1, 4000) AS r(i)";
+    let running = tokio::spawn(async move { run(&mut s, sql).await });
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!running.is_finished(), "it takes long");
+    canceller.cancel();
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(30), running).await;
+    let answer = ended.expect("it ends soon after it is asked to").expect("nobody panicked");
+    assert_eq!(&answer[..11], "error 57014");
+}

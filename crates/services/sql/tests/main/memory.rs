@@ -61,6 +61,10 @@ const GREEDY: &[&str] = &[
     "select b.r from (select 1 k, repeat(chr(120), 1000000) r) b join generate_series(1, 20000) t(g) on b.k = g % 1 + 1",
     "with recursive r(n, s) as (select 1, 'xxxxxxxx' union all select n + 1, s || s from r where n < 40) select max(length(s)) from r",
     "select count(*) from (select string_to_array(repeat('ab,', 1000000 + g::int), ',') from generate_series(1, 100) t(g)) s",
+    "select length(jsonb_object_agg('k' || g % 10, d)::text) from (select to_jsonb(repeat('x', 1000000)) d) s, generate_series(1, 3000) t(g)",
+    "select length(jsonb_agg(d)::text) from (select to_jsonb(repeat('x', 1000000)) d) s, generate_series(1, 3000) t(g)",
+    "select length(to_jsonb(l)::text) from (select array_agg(d) l from (select to_jsonb(repeat('x', 1000000)) d) s, generate_series(1, 3000) t(g)) l",
+    "select max(jsonb_array_length(d)) from (select ('[' || repeat('[0],', 900000 + g::int) || '0]')::jsonb d from generate_series(1, 3) t(g)) s",
 ];
 
 /// Windows with long values, or with one value for all rows of a partition.

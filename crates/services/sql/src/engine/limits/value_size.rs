@@ -7,10 +7,11 @@
 //!
 //! Each of these functions has an upper bound of its result's size, which is cheap to compute from its arguments. If
 //! there is no room for the bound, the function processes fewer rows at a time, down to one. If there is no room for
-//! one row's value, the statement ends with 53200. The optimizer's rules evaluate constants: they leave large values to
-//! the query, which makes them once for a batch.
+//! one row's value, the statement ends with 53200. Rows that take many steps are processed a few at a time, too: between
+//! them the statement may be asked to end. The optimizer's rules evaluate constants: they leave large values to the
+//! query, which makes them once for a batch.
 //!
-//! A document of a few kilobytes may have megabytes of text (`1e999`): how long its text is follows from its bytes, which are read for that.
+//! A document of a few kilobytes may have megabytes of text (`1e999`) and of parts: how many follows from its bytes, which are read for that.
 //!
 //! All other functions make no more than their arguments take, once a value that all rows share was copied for each of
 //! them. The session's account bounds small excesses, between two batches. Where no function would request memory,
@@ -19,9 +20,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::array::Array;
+use datafusion::arrow::compute::concat;
 use datafusion::arrow::compute::kernels::concat_elements::concat_elements_dyn;
-use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -41,224 +42,38 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::cancellable_rules;
+use super::cancellation::Canceller;
 use super::memory_budget::{Account, OUT_OF_MEMORY};
-use super::value_lengths::{is_long, lengths};
+use super::value_bounds::{self, CallSize, DOCUMENTS_MAX, LARGE, SMALL_BYTES};
+use super::value_lengths::is_long;
 use super::window_values::aggregates;
 use crate::SqlError;
 use crate::engine::semantics::pg_function::PgFunction;
-use crate::engine::semantics::text_functions::format_sizes;
 use crate::table::types::JSONB;
-use crate::text::jsonb;
-
-/// A function that returns its argument, and requests memory for its copies.
-const LARGE: &str = "large";
 
 /// A larger constant is not made while a query is planned: it would be copied for each row of a batch.
 const CONSTANT_BYTES: u128 = 64 << 10;
 
-/// Smaller bounds are not examined: a batch of such values is small.
-const SMALL_BYTES: u128 = 1 << 20;
-
 /// A builder that is full allocates twice its size, and copies.
 const BUILDER: u128 = 2;
 
-/// Most steps for one row, of a function whose steps exceed the number of characters: about a second's.
-const STEPS_MAX: u128 = 1 << 29;
-
-/// A document's parts, and its text before it is copied into its column.
-const WRITTEN: u128 = 2;
-
-/// Most bytes for documents that become text at a time: Arrow's texts have no more than 2 GiB in one column of a batch.
-const DOCUMENTS_MAX: u128 = WRITTEN * i32::MAX as u128;
-
-/// The largest number of bytes that a function makes of a row of arguments.
-type Bound = fn(&Row<'_>) -> u128;
-
-/// The bound of a function; `None` if its result is no larger than a few times its arguments.
-fn bound(name: &str) -> Option<Bound> {
-    Some(match name {
-        "repeat" => |row| row.bytes(0) * row.count(1),
-        // A character has at most four bytes.
-        "lpad" | "rpad" => |row| row.bytes(0) + 4 * row.count(1),
-        "replace" => |row| {
-            let each = row.bytes(2).max(1);
-            row.bytes(0) + row.bytes(0).div_ceil(row.bytes(1).max(1)) * each
-        },
-        // Each match may be replaced by all groups, of which each may be the whole text.
-        "regexp_replace" => |row| {
-            let matches = if row.bytes(3) > 0 { row.bytes(0) + 1 } else { 1 };
-            let groups = row.bytes(2) / 2;
-            row.bytes(0) + matches * row.bytes(2) + groups * row.bytes(0) * matches.min(row.bytes(0).isqrt() + 1)
-        },
-        LARGE => |row| row.bytes(0),
-        // One copy of the arguments, if all rows share one, and the value.
-        "||" => |row| 2 * row.all_bytes(),
-        "concat" | "overlay" | "array_append" | "array_prepend" | "array_concat" | "make_array" => {
-            |row| row.all_bytes()
-        }
-        // The last two are the fields of the template and the sum of their widths. A value in quotes is at most twice as long.
-        "format" => |row| {
-            let (fields, widths) = (row.arguments.len() - 2, row.arguments.len() - 1);
-            let longest = (1..fields).map(|at| row.bytes(at)).max().unwrap_or(0);
-            row.bytes(0) + row.count(fields) * (2 * longest + 3) + row.count(widths)
-        },
-        "concat_ws" => |row| row.all_bytes() + row.bytes(0) * row.width(),
-        "translate" | "encode" | "upper" | "lower" | "initcap" | "reverse" | "quote_literal" | "quote_ident"
-        | "quote_nullable" => |row| 4 * row.bytes(0),
-        "string_to_array" | "regexp_split_to_array" => |row| 24 * row.bytes(0),
-        // All parts of a document are in memory when it is made of them.
-        "jsonb_of_list" => |row| 4 * row.bytes(0),
-        "jsonb_of_pairs" => |row| 8 * row.bytes(0),
-        "array_to_string" => |row| row.bytes(0) * (1 + row.bytes(1)),
-        "array_repeat" => |row| row.bytes(0).max(8) * row.count(1),
-        "array_resize" => |row| row.bytes(0) + row.bytes(2).max(8) * row.count(1),
-        "range" | "generate_series" => |row| match row.width() {
-            1 => 8 * row.count(0),
-            _ => 8 * row.number(1).abs_diff(row.number(0)) as u128 / u128::from(row.number(2).unsigned_abs().max(1)),
-        },
-        _ => return None,
-    })
-}
-
-/// Whether a function makes text of a document.
-fn writes_documents(name: &str) -> bool {
-    let of_parts = matches!(name, "json_get_text" | "json_extract_path_text" | "jsonb_extract_path_text");
-    of_parts || matches!(name, "text_of" | "jsonb_pretty")
-}
-
-/// Whether a call's first argument is a document.
-fn is_of_document(args: &ScalarFunctionArgs) -> bool {
-    args.args.first().is_some_and(|value| value.data_type() == JSONB)
-}
-
-/// The most bytes for the text of each row's document, or for one if all rows share it.
-fn written(args: &ScalarFunctionArgs, is_pretty: bool) -> DfResult<Vec<u128>> {
-    let most = |bytes: Option<&[u8]>| -> u128 {
-        // Of damaged bytes no text is made.
-        bytes.map_or(0, |bytes| WRITTEN * jsonb::written_at_most(bytes, is_pretty).unwrap_or(0) as u128)
-    };
-    Ok(match args.args.first() {
-        Some(ColumnarValue::Array(array)) => array.as_binary_view().iter().map(most).collect(),
-        Some(ColumnarValue::Scalar(value)) => {
-            let one = value.to_array()?;
-            let rows = if are_shared(args) { 1 } else { args.number_rows };
-            vec![most(one.as_binary_view().iter().next().flatten()); rows]
-        }
-        None => Vec::new(),
-    })
-}
-
-/// Whether all rows share all arguments.
-fn are_shared(args: &ScalarFunctionArgs) -> bool {
-    args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)))
-}
-
-/// The steps of a function whose steps exceed the number of characters; `None` for others.
-fn steps(name: &str) -> Option<Bound> {
-    Some(match name {
-        "levenshtein" => |row| row.bytes(0) * row.bytes(1),
-        _ => return None,
-    })
-}
-
-/// One row of arguments.
-struct Row<'a> {
-    arguments: &'a [Argument],
-    row: usize,
-}
-
-/// An argument: numbers, or the sizes of texts and lists in bytes.
-struct Argument {
-    is_number: bool,
-    values: Values,
-}
-
-enum Values {
-    One(i64),
-    Each(Vec<i64>),
-}
-
-impl Row<'_> {
-    /// A number, 0 if there is none, or the bytes of a text or list.
-    fn number(&self, at: usize) -> i64 {
-        match self.arguments.get(at).map(|argument| &argument.values) {
-            None => 0,
-            Some(Values::One(number)) => *number,
-            Some(Values::Each(numbers)) => numbers[self.row],
-        }
-    }
-
-    fn count(&self, at: usize) -> u128 {
-        u128::try_from(self.number(at)).unwrap_or(0)
-    }
-
-    fn bytes(&self, at: usize) -> u128 {
-        match self.arguments.get(at) {
-            Some(Argument { is_number: true, .. }) => 8,
-            _ => self.count(at),
-        }
-    }
-
-    fn width(&self) -> u128 {
-        self.arguments.len() as u128
-    }
-
-    fn all_bytes(&self) -> u128 {
-        (0..self.arguments.len()).map(|at| self.bytes(at)).sum()
-    }
-}
-
-/// The approximate size of the arguments, each as a column; more if they are a part of larger columns.
-fn taken(args: &ScalarFunctionArgs) -> u128 {
-    let of = |value: &ColumnarValue| match value {
-        ColumnarValue::Array(array) => array.get_array_memory_size() as u128,
-        ColumnarValue::Scalar(value) => (value.size() as u128).saturating_mul(args.number_rows as u128),
-    };
-    args.args.iter().map(of).fold(0, u128::saturating_add)
-}
-
-/// The property of an argument that bounds the function's result.
-fn argument(value: &ColumnarValue) -> DfResult<Argument> {
-    let is_number = value.data_type().is_integer();
-    let values = match value {
-        ColumnarValue::Scalar(value) => Values::One(match value.try_as_str() {
-            // This does not copy the text.
-            Some(text) => text.map_or(0, |text| text.len() as i64),
-            None => lengths(&value.to_array()?)?.first().copied().unwrap_or(0),
-        }),
-        ColumnarValue::Array(array) => Values::Each(lengths(array)?),
-    };
-    Ok(Argument { is_number, values })
-}
-
-/// The fields of a template of `format`, and the sum of their widths.
-fn of_template(template: Option<&ColumnarValue>) -> DfResult<[Argument; 2]> {
-    let sizes = |template: Option<&str>| template.map_or((0, 0), format_sizes);
-    let (fields, widths) = match template {
-        Some(ColumnarValue::Array(array)) => {
-            let texts = cast(array, &DataType::Utf8)?;
-            let (fields, widths) = texts.as_string::<i32>().iter().map(sizes).unzip();
-            (Values::Each(fields), Values::Each(widths))
-        }
-        Some(ColumnarValue::Scalar(value)) => {
-            let (fields, widths) = sizes(value.try_as_str().flatten());
-            (Values::One(fields), Values::One(widths))
-        }
-        None => (Values::One(0), Values::One(0)),
-    };
-    Ok([fields, widths].map(|values| Argument { is_number: true, values }))
+/// What calls of a session's statements look at.
+#[derive(Clone, Debug)]
+struct CallLimits {
+    account: Arc<Account>,
+    canceller: Canceller,
 }
 
 /// The rule: it replaces functions by ones that request memory first.
 #[derive(Debug)]
 pub(crate) struct ValueSizeLimit {
-    account: Arc<Account>,
+    limits: CallLimits,
 }
 
 impl ValueSizeLimit {
-    /// The rule for a session with this account.
-    pub(crate) fn new(account: &Arc<Account>) -> ValueSizeLimit {
-        ValueSizeLimit { account: account.clone() }
+    /// The rule for a session with this account, whose statements are ended by this canceller.
+    pub(crate) fn new(account: &Arc<Account>, canceller: &Canceller) -> ValueSizeLimit {
+        ValueSizeLimit { limits: CallLimits { account: account.clone(), canceller: canceller.clone() } }
     }
 }
 
@@ -277,8 +92,8 @@ impl AnalyzerRule for ValueSizeLimit {
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let expr = accounted(expr, &schema, &self.account)?;
-                let expr = if is_column { expr.transform_data(|expr| shared(expr, &self.account))? } else { expr };
+                let expr = accounted(expr, &schema, &self.limits)?;
+                let expr = if is_column { expr.transform_data(|expr| shared(expr, &self.limits))? } else { expr };
                 Ok(expr.update_data(|expr| name.restore(expr)))
             })
         };
@@ -287,25 +102,25 @@ impl AnalyzerRule for ValueSizeLimit {
 }
 
 /// The same expression, whose functions request memory first.
-fn accounted(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
+fn accounted(expr: Expr, schema: &DFSchema, limits: &CallLimits) -> DfResult<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
             if are_texts(&left, &right, schema) =>
         {
             Ok(Transformed::yes(bounded(
                 ScalarFunction { func: Arc::new(JOINED.udf()), args: vec![*left, *right] },
-                account,
+                limits,
             )))
         }
         Expr::ScalarFunction(call) if !call.func.inner().is::<BoundedFunction>() && is_bounded(&call, schema) => {
-            Ok(Transformed::yes(bounded(call, account)))
+            Ok(Transformed::yes(bounded(call, limits)))
         }
         Expr::Case(mut case) => {
             let values = case.when_then_expr.iter_mut().map(|(_, value)| value).chain(case.else_expr.as_mut());
             let mut changed = false;
             for value in values {
                 let given = std::mem::replace(value.as_mut(), lit(true));
-                let asks = shared(given, account)?;
+                let asks = shared(given, limits)?;
                 changed |= asks.transformed;
                 **value = asks.data;
             }
@@ -313,7 +128,7 @@ fn accounted(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<
         }
         Expr::AggregateFunction(mut call) => {
             let args = std::mem::take(&mut call.params.args);
-            let asks = args.into_iter().map_until_stop_and_collect(|arg| shared(arg, account))?;
+            let asks = args.into_iter().map_until_stop_and_collect(|arg| shared(arg, limits))?;
             call.params.args = asks.data;
             Ok(if asks.transformed {
                 Transformed::yes(Expr::AggregateFunction(call))
@@ -325,11 +140,11 @@ fn accounted(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<
             // The other arguments are constants, which the function reads as such.
             let mut changed = false;
             if let Some(value) = call.params.args.first_mut() {
-                let asks = shared(std::mem::replace(value, lit(true)), account)?;
+                let asks = shared(std::mem::replace(value, lit(true)), limits)?;
                 changed = asks.transformed;
                 *value = asks.data;
             }
-            Ok(match aggregates::over_window(&call, schema, account) {
+            Ok(match aggregates::over_window(&call, schema, &limits.account) {
                 Some(call) => Transformed::yes(Expr::from(call)),
                 None if changed => Transformed::yes(Expr::WindowFunction(call)),
                 None => Transformed::no(Expr::WindowFunction(call)),
@@ -339,8 +154,8 @@ fn accounted(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<
     })
 }
 
-fn bounded(ScalarFunction { func, args }: ScalarFunction, account: &Arc<Account>) -> Expr {
-    let func = Arc::new(ScalarUDF::from(BoundedFunction { inner: func.inner().clone(), account: account.clone() }));
+fn bounded(ScalarFunction { func, args }: ScalarFunction, limits: &CallLimits) -> Expr {
+    let func = Arc::new(ScalarUDF::from(BoundedFunction { inner: func.inner().clone(), limits: limits.clone() }));
     Expr::ScalarFunction(ScalarFunction { func, args })
 }
 
@@ -353,8 +168,8 @@ fn is_bounded(call: &ScalarFunction, schema: &DFSchema) -> bool {
     };
     let is_document = |arg: &Expr| arg.get_type(schema).is_ok_and(|kind| kind == JSONB);
     let name = call.func.name();
-    bound(name).or(steps(name)).is_some()
-        || writes_documents(name) && call.args.first().is_some_and(is_document)
+    value_bounds::is_bounded(name)
+        || value_bounds::writes_documents(name) && call.args.first().is_some_and(is_document)
         || call.args.iter().any(is_long)
 }
 
@@ -367,14 +182,14 @@ fn are_texts(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
 }
 
 /// Puts [`LARGE`] around a value that all rows may share, and that would be copied for each of them.
-fn shared(expr: Expr, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
+fn shared(expr: Expr, limits: &CallLimits) -> DfResult<Transformed<Expr>> {
     let is_large = match &expr {
         Expr::Literal(value, _) => value.size() as u128 > CONSTANT_BYTES,
         Expr::ScalarSubquery(_) => true,
         _ => false,
     };
     Ok(match is_large {
-        true => Transformed::yes(bounded(ScalarFunction { func: Arc::new(GIVEN.udf()), args: vec![expr] }, account)),
+        true => Transformed::yes(bounded(ScalarFunction { func: Arc::new(GIVEN.udf()), args: vec![expr] }, limits)),
         false => Transformed::no(expr),
     })
 }
@@ -401,7 +216,7 @@ const GIVEN: PgFunction = PgFunction {
 #[derive(Debug)]
 struct BoundedFunction {
     inner: Arc<dyn ScalarUDFImpl>,
-    account: Arc<Account>,
+    limits: CallLimits,
 }
 
 impl PartialEq for BoundedFunction {
@@ -419,64 +234,46 @@ impl Hash for BoundedFunction {
 }
 
 impl BoundedFunction {
-    /// Makes the values; fewer rows at a time if there is no room for all. Errors: 53200 if there is no room for one
-    /// row.
+    /// Makes the values; fewer rows at a time if there is no room for all, or if they take many steps. Errors: 53200 if there is no room
+    /// for one row; why the statement must end.
     fn make(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let bytes = self.bytes(&args)?;
-        let all = bytes.iter().copied().fold(0, u128::saturating_add);
-        let is_shared = are_shared(&args);
+        let name = self.inner.name();
+        let size = CallSize::of(name, &args)?;
+        let all = size.bytes_of(0, args.number_rows.max(1));
+        let is_shared = value_bounds::are_shared(&args);
         if is_shared && cancellable_rules::are_applied() && all > CONSTANT_BYTES {
-            self.account.check_room(BUILDER * all)?;
+            self.limits.account.check_room(all.saturating_mul(BUILDER))?;
             return Err(SqlError::unsupported("a large constant while a query is planned").into());
         }
         // A value that all rows share is copied for each of them when it becomes a column.
         let all = if is_shared { all.saturating_mul(args.number_rows as u128) } else { all };
-        if all <= SMALL_BYTES {
+        let is_long = !is_shared && size.rows_within_steps(0, args.number_rows) < args.number_rows;
+        if !is_long && all.saturating_add(size.scratch) <= SMALL_BYTES {
             return self.inner.invoke_with_args(args);
         }
-        if !is_shared && all > DOCUMENTS_MAX && writes_documents(self.inner.name()) && is_of_document(&args) {
+        let is_text = value_bounds::writes_documents(name) && value_bounds::is_of_document(&args);
+        if !is_shared && all > DOCUMENTS_MAX && is_text {
             let error = SqlError::statement(OUT_OF_MEMORY, "out of memory");
             return Err(error.with_detail("Documents of one batch have more than 2 GiB of text.").into());
         }
-        match self.account.reserve(all.saturating_mul(BUILDER)) {
+        if is_long {
+            return self.make_in_parts(&args, &size);
+        }
+        match self.limits.account.reserve(all.saturating_mul(BUILDER).saturating_add(size.scratch)) {
             Ok(_room) => self.inner.invoke_with_args(args),
-            Err(_) if !is_shared && args.number_rows > 1 => self.make_in_parts(&args, &bytes),
+            Err(_) if !is_shared && args.number_rows > 1 => self.make_in_parts(&args, &size),
             Err(refused) => Err(refused.into()),
         }
     }
 
-    /// The upper bound of each row's value in bytes, or of one value if all rows share it; empty if it is small.
-    /// Errors: 54000 for too many steps.
-    fn bytes(&self, args: &ScalarFunctionArgs) -> DfResult<Vec<u128>> {
-        let name = self.inner.name();
-        if writes_documents(name) && is_of_document(args) {
-            return written(args, name == "jsonb_pretty");
-        }
-        let (bound, steps) = (bound(name), steps(name));
-        if bound.or(steps).is_none() && taken(args) <= SMALL_BYTES {
-            return Ok(Vec::new());
-        }
-        let mut arguments: Vec<Argument> = args.args.iter().map(argument).collect::<DfResult<_>>()?;
-        if name == "format" {
-            arguments.extend(of_template(args.args.first())?);
-        }
-        let each = arguments.iter().any(|argument| matches!(argument.values, Values::Each(_)));
-        let rows = if each { args.number_rows } else { 1 };
-        let row = |row| Row { arguments: &arguments, row };
-        if steps.is_some_and(|steps| (0..rows).any(|at| steps(&row(at)) > STEPS_MAX)) {
-            let message = format!("{name} of texts that long takes too many steps");
-            return Err(SqlError::statement("54000", message).into());
-        }
-        let bound = bound.unwrap_or(|row| row.all_bytes());
-        Ok((0..rows).map(|at| bound(&row(at))).collect())
-    }
-
-    fn make_in_parts(&self, args: &ScalarFunctionArgs, bytes: &[u128]) -> DfResult<ColumnarValue> {
-        let (mut parts, mut made, mut start, mut rows) = (Vec::new(), 0, 0, bytes.len() / 2);
-        while start < bytes.len() {
-            rows = rows.min(bytes.len() - start);
-            let part = bytes[start..start + rows].iter().copied().fold(0, u128::saturating_add);
-            match self.account.reserve(part.saturating_mul(BUILDER)) {
+    /// Makes the values of some rows after those of others; between them the statement may be asked to end.
+    fn make_in_parts(&self, args: &ScalarFunctionArgs, size: &CallSize) -> DfResult<ColumnarValue> {
+        let (mut parts, mut made, mut start, mut most) = (Vec::new(), 0, 0, args.number_rows);
+        while start < args.number_rows {
+            self.limits.canceller.current().check()?;
+            let rows = size.rows_within_steps(start, most.min(args.number_rows - start));
+            let bytes = size.bytes_of(start, rows).saturating_mul(BUILDER).saturating_add(size.scratch);
+            match self.limits.account.reserve(bytes) {
                 Ok(_room) => {
                     let part = self.inner.invoke_with_args(cut(args, start, rows))?.into_array(rows)?;
                     made += part.get_array_memory_size();
@@ -484,10 +281,10 @@ impl BoundedFunction {
                     start += rows;
                 }
                 Err(refused) if rows < 2 => return Err(refused.into()),
-                Err(_) => rows /= 2,
+                Err(_) => most = rows / 2,
             }
         }
-        let _room = self.account.reserve(made as u128)?;
+        let _room = self.limits.account.reserve(made as u128)?;
         let parts: Vec<&dyn Array> = parts.iter().map(|part| part.as_ref()).collect();
         Ok(ColumnarValue::Array(concat(&parts)?))
     }
@@ -531,7 +328,7 @@ impl ScalarUDFImpl for BoundedFunction {
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         let inner = self.inner.with_updated_config(config)?.inner().clone();
-        Some(ScalarUDF::from(BoundedFunction { inner, account: self.account.clone() }))
+        Some(ScalarUDF::from(BoundedFunction { inner, limits: self.limits.clone() }))
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> DfResult<FieldRef> {
@@ -549,7 +346,7 @@ impl ScalarUDFImpl for BoundedFunction {
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
         Ok(match self.inner.simplify(args, context)? {
             ExprSimplifyResult::Simplified(expr) => {
-                ExprSimplifyResult::Simplified(accounted(expr, &DFSchema::empty(), &self.account)?.data)
+                ExprSimplifyResult::Simplified(accounted(expr, &DFSchema::empty(), &self.limits)?.data)
             }
             original => original,
         })

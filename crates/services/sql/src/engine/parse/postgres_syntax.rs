@@ -6,9 +6,9 @@
 //!   mod(a, b)                    a % b
 //!   @ x, |/ x, ||/ x, ~x         abs(x), sqrt(x::float8), cbrt(x::float8), x # -1
 //!   x::varchar(3), x::char(3)    left(x::text, 3)               a char(n) has no trailing blanks here
-//!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k')
+//!   x -> k, x ->> k, x #> '{k}'  json_get(x, k), json_get_text(x, k), json_extract_path(x, 'k'), json_whole(x)
 //!   x ? k, x ?| a, x ?& a, x #- p  jsonb_exists(x, k), jsonb_exists_any, jsonb_exists_all, jsonb_delete_path
-//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_build_array(k, x)))
+//!   jsonb_agg(x), jsonb_object_agg(k, x)  jsonb_of_list(array_agg(to_jsonb(x))), jsonb_of_pairs(array_agg(jsonb_pair(k, x)))
 //!   substring(x FROM a FOR b)    substr(x, a, b): our own, which also takes bytes and patterns
 //!   1e300::float8                '1e300'::float8
 //!   x::json                      json_of(x), which checks it
@@ -35,6 +35,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::expressions::{binary, call, cast, equal_rows, nested, number};
+use crate::text::array_text;
 
 /// The parameters of `make_interval`, in their order.
 const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
@@ -323,20 +324,24 @@ fn quoted_number(expr: Expr) -> Expr {
     }
 }
 
-/// `json #> path`. A path that is no constant, or has quotes, stays as it is, and the planner refuses it.
+/// `json #> path`. A path that is no constant, or no array of texts, stays as it is, and the planner refuses it.
 fn at_path(json: Expr, op: BinaryOperator, path: Expr) -> Expr {
-    let text = match &path {
+    let steps = match &path {
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => text.strip_prefix('{').and_then(|text| text.strip_suffix('}')),
+            Value::SingleQuotedString(text) => array_text::parse(text),
             _ => None,
         },
         _ => None,
     };
-    match text.filter(|text| !text.is_empty() && !text.contains(['"', '\\', '{', '}'])) {
-        Some(text) => {
-            let name = if op == BinaryOperator::HashArrow { "json_extract_path" } else { "json_extract_path_text" };
-            let steps =
-                text.split(',').map(|step| Expr::Value(Value::SingleQuotedString(step.trim().to_owned()).into()));
+    let is_json = op == BinaryOperator::HashArrow;
+    match steps.as_deref() {
+        Some([]) => call(if is_json { "json_whole" } else { "json_whole_text" }, vec![json]),
+        Some(steps) => {
+            let name = if is_json { "json_extract_path" } else { "json_extract_path_text" };
+            let steps = steps.iter().map(|step| match step {
+                Some(step) => Expr::Value(Value::SingleQuotedString(step.clone()).into()),
+                None => Expr::Value(Value::Null.into()),
+            });
             call(name, std::iter::once(json).chain(steps).collect())
         }
         None => binary(json, op, path),
@@ -416,7 +421,7 @@ fn of_documents(name: &str, mut function: Function) -> Expr {
     let (of, value) = match (name, values.collect::<Option<Vec<_>>>().as_deref()) {
         ("jsonb_agg", Some([value])) => ("jsonb_of_list", call("to_jsonb", vec![value.clone()])),
         ("jsonb_object_agg", Some([key, value])) if list.duplicate_treatment.is_none() => {
-            ("jsonb_of_pairs", call("jsonb_build_array", vec![key.clone(), value.clone()]))
+            ("jsonb_of_pairs", call("jsonb_pair", vec![key.clone(), value.clone()]))
         }
         _ => return Expr::Function(function),
     };

@@ -84,7 +84,7 @@ pub(crate) fn make(
             Arc::new(Operators),
             Arc::new(TypeCoercion::new()),
             Arc::new(AfterCoercion),
-            Arc::new(ValueSizeLimit::new(account)),
+            Arc::new(ValueSizeLimit::new(account, canceller)),
         ])
         .with_type_planner(Arc::new(CastTypes))
         .build();

@@ -12,11 +12,12 @@
 //! They also get at most as many rows at a time as a batch of the session has: a sort cuts its output to that size, and
 //! counts the texts of the whole output for each piece (DataFusion 55.2).
 
-use datafusion::arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array, new_empty_array,
-};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_empty_array};
 use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::Result as DfResult;
+
+use crate::table::column_copies::{copied, owned};
 
 /// Columns that keep less memory stay as they are.
 const SMALL_BYTES: usize = 64 << 10;
@@ -26,21 +27,16 @@ pub(crate) fn parts(batch: DfResult<RecordBatch>, rows: usize) -> Vec<DfResult<R
     match batch {
         Ok(batch) if batch.num_rows() > rows => {
             let starts = (0..batch.num_rows()).step_by(rows.max(1));
-            starts.map(|at| owned(&batch.slice(at, rows.min(batch.num_rows() - at)))).collect()
+            let part = |at: usize| batch.slice(at, rows.min(batch.num_rows() - at));
+            starts.map(|at| Ok(owned(&part(at), own)?)).collect()
         }
-        Ok(batch) => vec![owned(&batch)],
+        Ok(batch) => vec![owned(&batch, own).map_err(Into::into)],
         Err(error) => vec![Err(error)],
     }
 }
 
-/// The same batch; columns that keep more than twice the memory that their rows need are copied.
-fn owned(batch: &RecordBatch) -> DfResult<RecordBatch> {
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let columns = batch.columns().iter().map(own).collect::<DfResult<_>>()?;
-    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
-}
-
-fn own(column: &ArrayRef) -> DfResult<ArrayRef> {
+/// The same column; a copy if it keeps more than twice the memory that its rows need.
+fn own(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let holds = column.get_buffer_memory_size();
     if holds <= SMALL_BYTES {
         return Ok(column.clone());
@@ -48,28 +44,16 @@ fn own(column: &ArrayRef) -> DfResult<ArrayRef> {
     if column.is_empty() {
         return Ok(new_empty_array(column.data_type()));
     }
-    let data = column.to_data();
-    let views = data.get_slice_memory_size()?;
-    let is_sparse = |texts: usize| holds > 2 * (views + texts) + SMALL_BYTES;
-    match column.data_type() {
-        DataType::Utf8View => {
-            let view = column.as_string_view();
-            if is_sparse(view.total_buffer_bytes_used()) { copied(&view.gc().to_data()) } else { Ok(column.clone()) }
-        }
-        DataType::BinaryView => {
-            let view = column.as_binary_view();
-            if is_sparse(view.total_buffer_bytes_used()) { copied(&view.gc().to_data()) } else { Ok(column.clone()) }
-        }
-        _ if !is_sparse(0) => Ok(column.clone()),
-        _ => copied(&data),
+    let views = column.to_data().get_slice_memory_size()?;
+    let texts = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+        _ => 0,
+    };
+    match holds > 2 * (views + texts) + SMALL_BYTES {
+        true => copied(column),
+        false => Ok(column.clone()),
     }
-}
-
-/// A copy of these rows; views keep their texts.
-fn copied(data: &ArrayData) -> DfResult<ArrayRef> {
-    let mut copy = MutableArrayData::new(vec![data], false, data.len());
-    copy.try_extend(0, 0, data.len())?;
-    Ok(make_array(copy.freeze()))
 }
 
 #[cfg(test)]

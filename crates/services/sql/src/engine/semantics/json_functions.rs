@@ -41,10 +41,8 @@ pub(crate) fn register(context: &SessionContext) {
             true => jsonb_functions::member(arrays, gives),
             false => values(arrays, |row| Ok(got(&row).map(str::to_owned))),
         }),
-        text("json_extract_path", path, |arrays, gives| match jsonb_functions::is_document(arrays) {
-            true => jsonb_functions::at_path(arrays, gives),
-            false => values(arrays, |row| Ok(at_path(&row).map(str::to_owned))),
-        }),
+        text("json_extract_path", path, part_at),
+        text("json_whole", whole, part_at),
     ];
     for meant in json {
         context.register_udf(ScalarUDF::from(JsonCall {
@@ -57,10 +55,8 @@ pub(crate) fn register(context: &SessionContext) {
             true => jsonb_functions::member(arrays, gives),
             false => values(arrays, |row| got(&row).map_or(Ok(None), json_text::plain)),
         }),
-        text("json_extract_path_text", path, |arrays, gives| match jsonb_functions::is_document(arrays) {
-            true => jsonb_functions::at_path(arrays, gives),
-            false => values(arrays, |row| at_path(&row).map_or(Ok(None), json_text::plain)),
-        }),
+        text("json_extract_path_text", path, text_at),
+        text("json_whole_text", whole, text_at),
         text(
             "json_typeof",
             |types| wanted("json_typeof", "t", types),
@@ -100,6 +96,15 @@ fn path(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
     }
 }
 
+/// The json that an empty path leads to: functions of paths have one step at least.
+fn whole(types: &[DataType]) -> Result<Vec<DataType>, SqlError> {
+    match types {
+        [json] if *json == JSONB => Ok(vec![JSONB]),
+        [json] if is_text(json) => Ok(vec![DataType::Utf8]),
+        _ => Err(no_function("#>", types)),
+    }
+}
+
 /// The result of each row. The first argument is json.
 fn values(
     arrays: &[ArrayRef],
@@ -122,6 +127,20 @@ fn got<'a>(row: &ArgumentRow<'a>) -> Option<&'a str> {
 fn at_path<'a>(row: &ArgumentRow<'a>) -> Option<&'a str> {
     let steps: Vec<&str> = (1..row.width()).map(|at| row.text(at)).collect();
     json_text::at_path(row.text(0), &steps)
+}
+
+fn part_at(arrays: &[ArrayRef], gives: &DataType) -> Result<ArrayRef, SqlError> {
+    match jsonb_functions::is_document(arrays) {
+        true => jsonb_functions::at_path(arrays, gives),
+        false => values(arrays, |row| Ok(at_path(&row).map(str::to_owned))),
+    }
+}
+
+fn text_at(arrays: &[ArrayRef], gives: &DataType) -> Result<ArrayRef, SqlError> {
+    match jsonb_functions::is_document(arrays) {
+        true => jsonb_functions::at_path(arrays, gives),
+        false => values(arrays, |row| at_path(&row).map_or(Ok(None), json_text::plain)),
+    }
 }
 
 fn length(text: &str) -> Result<i32, SqlError> {

@@ -1,5 +1,5 @@
 //! Documents made of values of any type: `to_jsonb`, `jsonb_build_array`, `jsonb_build_object`, and the functions that `jsonb_agg` and
-//! `jsonb_object_agg` become.
+//! `jsonb_object_agg` become: `jsonb_pair` of a key and a value, and those of the list of all documents, whose parts are not made again.
 //!
 //! A number is a number if it is finite, a timestamp has a `T` between day and time, json is what it says; every other value is its text.
 
@@ -30,6 +30,7 @@ pub(crate) fn register(context: &SessionContext) {
         ("to_jsonb", to_jsonb as Build),
         ("jsonb_build_array", build_array as Build),
         ("jsonb_build_object", build_object as Build),
+        ("jsonb_pair", build_pair as Build),
     ] {
         let any = TypeSignature::OneOf(vec![TypeSignature::Nullary, TypeSignature::VariadicAny]);
         let signature = Signature::new(any, Volatility::Immutable);
@@ -68,6 +69,18 @@ fn build_object(values: Vec<Document>) -> Result<Option<Document>, SqlError> {
     Ok(Some(Document::object(members)))
 }
 
+/// A key as text and a value. What is no key stays as it is: a filter may be asked later whether it is used.
+fn build_pair(values: Vec<Document>) -> Result<Option<Document>, SqlError> {
+    let Ok([key, value]) = <[Document; 2]>::try_from(values) else {
+        return Err(SqlError::statement("42883", "jsonb_object_agg takes a key and a value"));
+    };
+    let key = match key.is_scalar() {
+        true => key.plain()?.map_or(Document::Null, Document::Text),
+        false => key,
+    };
+    Ok(Some(Document::Array(vec![key, value])))
+}
+
 /// The key that a value is; `None` for null. Errors: 22023 for what is no single value.
 fn key_of(value: Document) -> Result<Option<String>, SqlError> {
     match value.is_scalar() {
@@ -76,26 +89,43 @@ fn key_of(value: Document) -> Result<Option<String>, SqlError> {
     }
 }
 
-/// The values of a column as parts of documents.
-fn parts(array: &ArrayRef, field: &Field) -> Result<Vec<Document>, SqlError> {
-    let null = |value: Option<Document>| value.unwrap_or(Document::Null);
+/// Takes a value's text out of the room of its row. Errors: 54000.
+fn within(value: Document, room: &mut usize) -> Result<Document, SqlError> {
+    *room = value.room_left(*room).ok_or_else(jsonb::too_large)?;
+    Ok(value)
+}
+
+/// The values of a column as parts of documents, whose texts together have this room: no more of them are made than fit. Errors: 54000.
+fn parts(array: &ArrayRef, field: &Field, room: &mut usize) -> Result<Vec<Document>, SqlError> {
+    // Each has a letter at least.
+    if array.len() > *room {
+        return Err(jsonb::too_large());
+    }
     let kind = array.data_type();
     if *kind == JSONB {
         let each = array.as_binary_view().iter();
-        return each.map(|bytes| bytes.map_or(Ok(Document::Null), jsonb::decode)).collect();
+        return each.map(|bytes| within(bytes.map_or(Ok(Document::Null), jsonb::decode)?, room)).collect();
     }
     match kind {
-        DataType::Null => return Ok(vec![Document::Null; array.len()]),
+        DataType::Null => return vec![Document::Null; array.len()].into_iter().map(|it| within(it, room)).collect(),
         DataType::Boolean => {
-            return Ok(array.as_boolean().iter().map(|value| null(value.map(Document::Boolean))).collect());
+            let each = array.as_boolean().iter().map(|value| value.map_or(Document::Null, Document::Boolean));
+            return each.map(|value| within(value, room)).collect();
         }
         DataType::List(item) => {
             let lists = array.as_list::<i32>();
-            let each = lists.iter().map(|items| match items {
-                Some(items) => Ok(Document::Array(parts(&items, item)?)),
-                None => Ok(Document::Null),
-            });
-            return each.collect();
+            let mut all = Vec::with_capacity(lists.len());
+            for items in lists.iter() {
+                all.push(match items {
+                    Some(items) => {
+                        // Brackets; a comma and a blank for each.
+                        *room = room.checked_sub(2 + 2 * items.len()).ok_or_else(jsonb::too_large)?;
+                        Document::Array(parts(&items, item, room)?)
+                    }
+                    None => within(Document::Null, room)?,
+                });
+            }
+            return Ok(all);
         }
         kind if kind.is_nested() => return Err(SqlError::unsupported(format!("a value of type {kind} in jsonb"))),
         _ => {}
@@ -111,7 +141,8 @@ fn parts(array: &ArrayRef, field: &Field) -> Result<Vec<Document>, SqlError> {
         }
         _ => Ok(Document::Text(text.to_owned())),
     };
-    texts.as_string_view().iter().map(|text| text.map_or(Ok(Document::Null), &part)).collect()
+    let each = texts.as_string_view().iter();
+    each.map(|text| within(text.map_or(Ok(Document::Null), &part)?, room)).collect()
 }
 
 /// Whether a value may take much more memory as a document than in its column: such values are read one by one.
@@ -119,7 +150,8 @@ fn grows(kind: &DataType, field: &Field) -> bool {
     *kind == JSONB || kind.is_nested() || is_json(field)
 }
 
-fn is_json(field: &Field) -> bool {
+/// Whether a text is json, by its field.
+pub(crate) fn is_json(field: &Field) -> bool {
     field.metadata().get(TYPE_KEY).is_some_and(|name| name == "json")
 }
 
@@ -131,29 +163,36 @@ struct Column<'a> {
     made: Option<std::vec::IntoIter<Document>>,
     /// NULL of `to_jsonb` is no document.
     nulls: Option<NullBuffer>,
+    /// Values of json and jsonb are no keys, not even texts.
+    is_no_key: bool,
 }
 
 impl Column<'_> {
-    fn of(values: ArrayRef, field: &Field, finds_nulls: bool) -> Result<Column<'_>, SqlError> {
+    fn of(values: ArrayRef, field: &Field, finds_nulls: bool, is_key: bool) -> Result<Column<'_>, SqlError> {
+        // The room is that of each row: see `document`.
+        let mut of_all = usize::MAX;
         let made = match grows(values.data_type(), field) {
             true => None,
-            false => Some(parts(&values, field)?.into_iter()),
+            false => Some(parts(&values, field, &mut of_all)?.into_iter()),
         };
         let nulls = values.logical_nulls().filter(|_| finds_nulls);
-        Ok(Column { values, field, made, nulls })
+        let is_no_key = is_key && (*values.data_type() == JSONB || is_json(field));
+        Ok(Column { values, field, made, nulls, is_no_key })
     }
 
     fn is_null(&self, row: usize) -> bool {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// The document of a row; each is asked for once, in their order.
-    fn document(&mut self, row: usize) -> Result<Document, SqlError> {
-        let next = match &mut self.made {
-            Some(made) => made.next(),
-            None => parts(&self.values.slice(row, 1), self.field)?.pop(),
-        };
-        Ok(next.unwrap_or(Document::Null))
+    /// The document of a row; each is asked for once, in their order. Errors: 54000 if there is no room for its text.
+    fn document(&mut self, row: usize, room: &mut usize) -> Result<Document, SqlError> {
+        if self.is_no_key && self.values.is_valid(row) {
+            return Ok(Document::Array(Vec::new()));
+        }
+        Ok(match &mut self.made {
+            Some(made) => within(made.next().unwrap_or(Document::Null), room)?,
+            None => parts(&self.values.slice(row, 1), self.field, room)?.pop().unwrap_or(Document::Null),
+        })
     }
 }
 
@@ -197,14 +236,21 @@ impl ScalarUDFImpl for Builder {
         let alone = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if alone { 1 } else { arguments.number_rows };
         let mut columns = Vec::with_capacity(arguments.args.len());
-        for (value, field) in arguments.args.iter().zip(&arguments.arg_fields) {
+        for (at, (value, field)) in arguments.args.iter().zip(&arguments.arg_fields).enumerate() {
             let values = value.to_array(rows)?;
-            columns.push(Column::of(values, field, self.name == "to_jsonb")?);
+            let is_key = match self.name {
+                "jsonb_build_object" => at % 2 == 0,
+                "jsonb_pair" => at == 0,
+                _ => false,
+            };
+            columns.push(Column::of(values, field, self.name == "to_jsonb", is_key)?);
         }
         let mut made = Vec::with_capacity(rows);
         for row in 0..rows {
             let is_null = columns.iter().any(|column| column.is_null(row));
-            let values = columns.iter_mut().map(|column| column.document(row)).collect::<Result<Vec<_>, SqlError>>()?;
+            let mut room = jsonb::BYTES_MAX;
+            let values = columns.iter_mut().map(|column| column.document(row, &mut room));
+            let values = values.collect::<Result<Vec<_>, SqlError>>()?;
             made.push(match is_null {
                 true => None,
                 false => (self.build)(values)?.map(|document| jsonb::encode(&document)).transpose()?,
@@ -225,24 +271,13 @@ fn list_type(name: &str, types: &[DataType]) -> Result<Vec<DataType>, SqlError> 
     }
 }
 
-/// A document of each list. `keeps_all` says that each value becomes a part of it: then no more of them are read than fit.
-fn of_lists(arrays: &[ArrayRef], of: Build, keeps_all: bool) -> Result<ArrayRef, SqlError> {
-    let each = arrays[0].as_list::<i32>().iter().map(|list| match list {
-        Some(list) => {
-            let mut room = jsonb::BYTES_MAX;
-            let values = list.as_binary_view().iter().map(|bytes: Option<&[u8]>| -> Result<Document, SqlError> {
-                let value = bytes.map_or(Ok(Document::Null), jsonb::decode)?;
-                if keeps_all {
-                    // Each is behind a comma and a space.
-                    let left = room.checked_sub(2).and_then(|room| value.room_left(room));
-                    room = left.ok_or_else(jsonb::too_large)?;
-                }
-                Ok(value)
-            });
-            of(values.collect::<Result<_, SqlError>>()?)?.map(|document| jsonb::encode(&document)).transpose()
-        }
-        None => Ok(None),
-    });
+/// A document of each list of documents.
+fn of_lists(
+    arrays: &[ArrayRef],
+    of: impl Fn(&BinaryViewArray) -> Result<Vec<u8>, SqlError>,
+) -> Result<ArrayRef, SqlError> {
+    let lists = arrays[0].as_list::<i32>().iter();
+    let each = lists.map(|list| list.map(|list| of(list.as_binary_view())).transpose());
     Ok(Arc::new(each.collect::<Result<BinaryViewArray, SqlError>>()?))
 }
 
@@ -251,7 +286,7 @@ const OF_LIST: PgFunction = PgFunction {
     name: "jsonb_of_list",
     wants: |types| list_type("jsonb_agg", types),
     gives: |_| Ok(JSONB),
-    run: |arrays, _| of_lists(arrays, build_array, true),
+    run: |arrays, _| of_lists(arrays, |list| jsonb::joined_array(list.iter())),
     between: None,
 };
 
@@ -260,19 +295,6 @@ const OF_PAIRS: PgFunction = PgFunction {
     name: "jsonb_of_pairs",
     wants: |types| list_type("jsonb_object_agg", types),
     gives: |_| Ok(JSONB),
-    run: |arrays, _| {
-        let of = |pairs: Vec<Document>| -> Result<Option<Document>, SqlError> {
-            let mut members = Vec::with_capacity(pairs.len());
-            for pair in pairs {
-                let Document::Array(pair) = pair else { continue };
-                let Ok([key, value]) = <[Document; 2]>::try_from(pair) else { continue };
-                let no_key = || SqlError::value("22023", "field name must not be null");
-                members.push((key_of(key)?.ok_or_else(no_key)?, value));
-            }
-            Ok(Some(Document::object(members)))
-        };
-        // Of the members with one key one stays.
-        of_lists(arrays, of, false)
-    },
+    run: |arrays, _| of_lists(arrays, |list| jsonb::joined_object(list.iter())),
     between: None,
 };

@@ -70,7 +70,7 @@ const OF_ANY: &[&str] = &[
 ];
 
 /// Functions that make documents of values of any type.
-const BUILDERS: &[&str] = &["jsonb_build_array", "jsonb_build_object", "to_jsonb"];
+const BUILDERS: &[&str] = &["jsonb_build_array", "jsonb_build_object", "jsonb_pair", "to_jsonb"];
 
 /// Functions that take values of any type as text.
 const OF_TEXT: &[&str] = &["concat", "concat_ws", "format", "quote_literal", "quote_nullable"];

@@ -10,7 +10,7 @@ fn refused(what: &str) -> SqlError {
 }
 
 /// Most comparisons for one containment: a few seconds' at most.
-const STEPS_MAX: usize = 1 << 25;
+pub(crate) const CONTAINMENT_STEPS_MAX: usize = 1 << 25;
 
 /// A value without parts as it is compared: without zeros at the end of a number.
 #[derive(PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ fn scalar(document: &Document) -> Option<Scalar<'_>> {
 
 /// `whole @> part`. Errors: 54000 if that takes too many steps.
 pub(crate) fn contains(whole: &Document, part: &Document) -> Result<bool, SqlError> {
-    let mut left = STEPS_MAX;
+    let mut left = CONTAINMENT_STEPS_MAX;
     contains_within(whole, part, &mut left)
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn without_place(mut document: Document, number: i64) -> Result<Docum
 
 /// The number of an element, from the step of a path.
 fn number_of(step: &str, position: usize) -> Result<i64, SqlError> {
-    step.trim().parse::<i32>().map(i64::from).map_err(|_| {
+    super::step_number(step).ok_or_else(|| {
         SqlError::value("22P02", format!("path element at position {position} is not an integer: \"{step}\""))
     })
 }

@@ -20,13 +20,13 @@ use super::{DEPTH_MAX, Document};
 use crate::SqlError;
 use store::StoreError;
 
-const NULL: u8 = 1;
-const STRING: u8 = 2;
+pub(super) const NULL: u8 = 1;
+pub(super) const STRING: u8 = 2;
 const NUMBER: u8 = 3;
 const FALSE: u8 = 4;
 const TRUE: u8 = 5;
-const ARRAY: u8 = 0x10;
-const OBJECT: u8 = 0x11;
+pub(super) const ARRAY: u8 = 0x10;
+pub(super) const OBJECT: u8 = 0x11;
 
 const NEGATIVE: u8 = 1;
 const ZERO: u8 = 2;
@@ -118,7 +118,7 @@ impl Encoder {
     }
 }
 
-fn damaged(what: &str) -> SqlError {
+pub(super) fn damaged(what: &str) -> SqlError {
     StoreError::Corrupt(format!("a jsonb value cannot be read: {what}").into()).into()
 }
 
@@ -155,6 +155,17 @@ pub(crate) fn written_at_most(bytes: &[u8], is_pretty: bool) -> Result<usize, Sq
     Ok(written + zeros.map(|zeros| zeros.min(super::DIGITS_MAX) + 1).sum::<usize>())
 }
 
+/// The most bytes that the parts of a document take in memory; they are not made for that. Errors: damaged.
+pub(crate) fn parts_at_most(bytes: &[u8]) -> Result<usize, SqlError> {
+    let (_, rest) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    let mut decoder = Decoder { bytes: rest, numbers: 0 };
+    let mut no_zeros: &[u8] = &[];
+    let parts = decoder.measure(0, &mut no_zeros)?.parts;
+    // Zeros at the end of a number, and a point in front of them.
+    let zeros = decoder.bytes.chunks_exact(2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    Ok(size_of::<Document>() + parts + zeros.map(|zeros| zeros.min(super::DIGITS_MAX) + 1).sum::<usize>())
+}
+
 /// The bytes of a text in quotes, with escapes.
 fn escaped(text: &[u8]) -> usize {
     let each = text.iter().map(|byte| match byte {
@@ -181,9 +192,42 @@ fn show_zeros(document: &mut Document, zeros: &mut impl Iterator<Item = u16>) {
     }
 }
 
-struct Decoder<'a> {
-    bytes: &'a [u8],
-    numbers: usize,
+/// What a value is known to be, without its parts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Measured {
+    /// The bytes of its text, if no letter is written as an escape.
+    pub(super) written: usize,
+    /// Levels of arrays and objects.
+    pub(super) levels: usize,
+    /// The most bytes of its parts in memory, without the value itself.
+    pub(super) parts: usize,
+}
+
+/// What the allocator adds to a text, at most.
+const OF_ALLOCATOR: usize = 32;
+
+/// Places of a list that grows by doubling.
+fn places(count: usize) -> usize {
+    if count == 0 { 0 } else { count.next_power_of_two().max(4) }
+}
+
+/// The zeros of the next number.
+fn next_zeros(zeros: &mut &[u8]) -> usize {
+    let all = *zeros;
+    match all.split_first_chunk::<2>() {
+        Some((two, rest)) => {
+            *zeros = rest;
+            usize::from(u16::from_be_bytes(*two)).min(super::DIGITS_MAX)
+        }
+        None => 0,
+    }
+}
+
+/// Reads the bytes of values.
+pub(super) struct Decoder<'a> {
+    pub(super) bytes: &'a [u8],
+    /// How many were read.
+    pub(super) numbers: usize,
 }
 
 impl<'a> Decoder<'a> {
@@ -193,7 +237,7 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
-    fn byte(&mut self) -> Result<u8, SqlError> {
+    pub(super) fn byte(&mut self) -> Result<u8, SqlError> {
         Ok(self.take(1)?[0])
     }
 
@@ -210,7 +254,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The number of parts, each of which has a byte at least.
-    fn count(&mut self) -> Result<usize, SqlError> {
+    pub(super) fn count(&mut self) -> Result<usize, SqlError> {
         let four = self.take(4)?;
         let count = u32::from_be_bytes([four[0], four[1], four[2], four[3]]) as usize;
         if count > self.bytes.len() { Err(damaged("it ends too early")) } else { Ok(count) }
@@ -255,7 +299,7 @@ impl<'a> Decoder<'a> {
             STRING => escaped(self.until(0)?),
             NUMBER => {
                 self.numbers += 1;
-                self.number_written()?
+                self.number_length(0)?
             }
             ARRAY | OBJECT if depth == DEPTH_MAX => return Err(damaged("it is too deep")),
             kind @ (ARRAY | OBJECT) => {
@@ -272,18 +316,62 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    fn number_written(&mut self) -> Result<usize, SqlError> {
-        let flip = match self.byte()? {
-            ZERO => return Ok(1),
-            POSITIVE => 0,
-            _ => 0xFF,
+    /// Passes over a value, whose numbers have these zeros at their ends; its parts are not made.
+    pub(super) fn measure(&mut self, depth: usize, zeros: &mut &[u8]) -> Result<Measured, SqlError> {
+        let text = |written: usize, length: usize| Measured { written, levels: 0, parts: length + OF_ALLOCATOR };
+        Ok(match self.byte()? {
+            NULL | FALSE | TRUE => Measured { written: 5, ..Measured::default() },
+            STRING => {
+                let length = self.until(0)?.len();
+                text(length + 2, length)
+            }
+            NUMBER => {
+                self.numbers += 1;
+                let length = self.number_length(next_zeros(zeros))?;
+                text(length, length)
+            }
+            ARRAY | OBJECT if depth == DEPTH_MAX => return Err(damaged("it is too deep")),
+            kind @ (ARRAY | OBJECT) => {
+                let count = self.count()?;
+                let place = if kind == OBJECT { size_of::<(String, Document)>() } else { size_of::<Document>() };
+                let mut all = Measured { written: 2, levels: 0, parts: places(count) * place + OF_ALLOCATOR };
+                for _ in 0..count {
+                    let mut beside = 2;
+                    if kind == OBJECT {
+                        let key = self.until(0)?.len();
+                        beside = key + 6;
+                        all.parts += key + OF_ALLOCATOR;
+                    }
+                    let part = self.measure(depth + 1, zeros)?;
+                    all.written += beside + part.written;
+                    all.levels = all.levels.max(part.levels);
+                    all.parts += part.parts;
+                }
+                Measured { levels: all.levels + 1, ..all }
+            }
+            _ => return Err(damaged("it has a part of an unknown kind")),
+        })
+    }
+
+    /// Passes over a number, behind the byte that says that it is one. Returns its length as it is written, with some zeros at its end.
+    fn number_length(&mut self, zeros: usize) -> Result<usize, SqlError> {
+        let (flip, sign) = match self.byte()? {
+            ZERO => return Ok(if zeros == 0 { 1 } else { 2 + zeros }),
+            POSITIVE => (0, 0),
+            NEGATIVE => (0xFF, 1),
+            _ => return Err(damaged("a number has no sign")),
         };
         let place = self.take(2)?;
         let point = (u16::from_be_bytes([place[0] ^ flip, place[1] ^ flip]) ^ 1 << 15) as i16;
         let digits = self.until(flip)?.len();
         let far = usize::from(point.unsigned_abs());
-        // A sign and a point, and in front of a point at the begin a zero.
-        Ok(if point <= 0 { 3 + far + digits } else { 2 + far.max(digits) })
+        let (length, is_whole) = match point {
+            // A zero and a point are in front.
+            ..=0 => (2 + far + digits, false),
+            _ if far >= digits => (far, true),
+            _ => (digits + 1, false),
+        };
+        Ok(sign + length + zeros + usize::from(is_whole && zeros > 0))
     }
 
     fn number(&mut self) -> Result<String, SqlError> {
@@ -388,6 +476,25 @@ mod tests {
         assert_eq!(hex("{\"a\": [true, \"x\"], \"bb\": 3}"), "0311000000026100100000000205027800626200030380013300");
     }
 
+    /// Bytes of a document and of its parts in memory.
+    fn taken_by(document: &Document) -> usize {
+        let parts = match document {
+            Document::Null | Document::Boolean(_) => 0,
+            Document::Number(number) => number.len(),
+            Document::Text(text) => text.capacity(),
+            Document::Array(elements) => {
+                let free = elements.capacity() - elements.len();
+                free * size_of::<Document>() + elements.iter().map(taken_by).sum::<usize>()
+            }
+            Document::Object(members) => {
+                let free = members.capacity() - members.len();
+                let each = members.iter().map(|(key, value)| size_of::<String>() + key.capacity() + taken_by(value));
+                free * size_of::<(String, Document)>() + each.sum::<usize>()
+            }
+        };
+        size_of::<Document>() + parts
+    }
+
     #[test]
     fn a_document_is_known_to_take_as_many_bytes_as_it_is_written_with() {
         for text in [
@@ -405,6 +512,10 @@ mod tests {
                 let most = written_at_most(&bytes, is_pretty).expect(text);
                 assert!(written <= most && most <= 2 * written + 8, "{text} takes {written}, at most {most}");
             }
+            let (parts, most) = (taken_by(&document), parts_at_most(&bytes).expect(text));
+            assert!(parts <= most && most <= 4 * parts + 64, "{text} takes {parts}, at most {most}");
+            let of_text = super::super::parts_of_text_at_most(text);
+            assert!(parts <= of_text + size_of::<Document>(), "{text} takes {parts}, at most {of_text}");
         }
     }
 
@@ -425,6 +536,7 @@ mod tests {
             }
             let _ = compared(&bad);
             let _ = written_at_most(&bad, true);
+            let _ = parts_at_most(&bad);
         }
     }
 }

@@ -200,6 +200,31 @@ impl Reader<'_> {
     }
 }
 
+/// Bytes for the parts that begin with a bracket: room for the first members of an object, and what the allocator adds.
+const PARTS_OF_BRACKET: usize = 320;
+/// The same behind a comma: a member in a list that has grown to twice its size, and its texts.
+const PARTS_OF_COMMA: usize = 192;
+/// Most digits of a number for each of its letters.
+const DIGITS_OF_LETTER: usize = DIGITS_MAX / 4;
+
+/// The most bytes that the parts of a text's document take in memory; they are not made for that. 0 for a text that is too long to be read.
+pub(crate) fn parts_of_text_at_most(text: &str) -> usize {
+    if text.len() > BYTES_MAX {
+        return 0;
+    }
+    let each = text.bytes().map(|letter| match letter {
+        b'[' | b'{' => PARTS_OF_BRACKET,
+        b',' => PARTS_OF_COMMA,
+        _ => 2,
+    });
+    let has_exponent = |two: &[u8]| two[0].is_ascii_digit() && two[1].eq_ignore_ascii_case(&b'e');
+    let digits = match text.as_bytes().windows(2).any(has_exponent) {
+        true => BYTES_MAX.min(text.len() * DIGITS_OF_LETTER),
+        false => 0,
+    };
+    each.sum::<usize>() + digits
+}
+
 /// Whether a text is a number of JSON.
 pub(crate) fn is_number(text: &str) -> bool {
     text.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) && {
@@ -218,6 +243,8 @@ pub(crate) fn number(text: &str) -> Result<Document, SqlError> {
         None => (false, mantissa),
     };
     let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_zero = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    let exponent = if is_zero { exponent.min(DIGITS_MAX as i64) } else { exponent };
     if mantissa.len() > DIGITS_MAX || exponent.unsigned_abs() > DIGITS_MAX as u64 {
         return Err(too_long());
     }
@@ -239,7 +266,6 @@ pub(crate) fn number(text: &str) -> Result<Document, SqlError> {
     if whole.len() + part.len() > DIGITS_MAX {
         return Err(too_long());
     }
-    let is_zero = digits.bytes().all(|digit| digit == b'0');
     let sign = if is_negative && !is_zero { "-" } else { "" };
     let point = if part.is_empty() { "" } else { "." };
     Ok(Document::Number(format!("{sign}{whole}{point}{part}").into_boxed_str()))
