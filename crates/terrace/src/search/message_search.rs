@@ -188,6 +188,7 @@ impl MessageSearch {
             memory_bytes: 0,
             found_bytes: FOUND_BYTES,
             of_all: None,
+            owner: None,
             source_bytes: SOURCE_BYTES,
             now: jiff::Timestamp::now().as_millisecond(),
             window: WINDOW,

@@ -34,8 +34,8 @@ use crate::engine::parse::ast::folded;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::{Session, StatementResult};
 use crate::table::Table;
+use crate::table::column_copies::{copied, owned};
 use crate::table::index::IndexEncoder;
-use crate::table::index_scan::owned;
 use crate::table::providers::Reads;
 use crate::table::referenced_rows::ReferencedRows;
 
@@ -157,7 +157,7 @@ fn sort(session: &Session, table: &Arc<Table>, columns: &[ArrayRef], arbiter: Ar
             Some(found) => {
                 known.push(row);
                 addresses.push(found.address);
-                there.push(owned(&found.row)?);
+                there.push(owned(&found.row, copied)?);
             }
             None if fresh.insert(key.clone()) => new.push(row),
             None => return Err(twice()),
