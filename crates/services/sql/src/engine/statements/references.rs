@@ -231,12 +231,9 @@ fn look_again(transaction: &SessionTransaction) -> Result<(), SqlError> {
 
 /// The end of a COPY: what it has to wait for before this is called again, if anything. Errors: 23503.
 pub(crate) fn end_of_copy(transaction: &SessionTransaction) -> Result<Option<(Arc<LockOwner>, Wanted)>, SqlError> {
-    match look_again(transaction) {
-        Ok(()) => Ok(None),
-        Err(error) => match (&error, transaction.row_locks().take_wanted()) {
-            (SqlError::Again(_), Some(wanted)) => Ok(Some((transaction.row_locks().clone(), wanted))),
-            _ => Err(error),
-        },
+    match (look_again(transaction), transaction.row_locks().take_wanted()) {
+        (Err(SqlError::Again(_)), Some(wanted)) => Ok(Some((transaction.row_locks().clone(), wanted))),
+        (looked, _) => looked.map(|()| None),
     }
 }
 

@@ -352,7 +352,7 @@ fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
 fn shown_foreign_key(catalog: &Catalog, table: &Table, key: &ForeignKey) -> Option<ShownForeignKey> {
     let parent = catalog.tables().find(|one| one.id == key.parent)?;
     let listed = |of: &Table, columns: &[usize]| {
-        let names: Vec<String> = columns.iter().map(|at| quoted(&of.columns[*at].name).to_string()).collect();
+        let names: Vec<String> = columns.iter().map(|at| quoted(&of.columns[*at].name)).collect();
         names.join(", ")
     };
     let schema = match parent.schema_name.as_str() {
