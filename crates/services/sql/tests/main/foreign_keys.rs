@@ -90,7 +90,7 @@ async fn check_in_both_stores(script: &[(&str, &str)]) {
             if moves {
                 engine.move_rows(0).expect("rows are moved");
             }
-            check(&mut session, &[(sql, expected)]).await;
+            check(&mut session, &[(*sql, *expected)]).await;
         }
     }
 }

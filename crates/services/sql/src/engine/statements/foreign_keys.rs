@@ -18,7 +18,7 @@ use super::{changed_table, references};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, TARGET, folded, resolve};
-use crate::table::{ForeignKey, KeyAction, SqlType, Table, catalog};
+use crate::table::{Column, ForeignKey, KeyAction, SqlType, Table, catalog};
 
 /// A FOREIGN KEY constraint as it is declared.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ pub(crate) fn add(
     }
     let name = free_name(table, &new)?;
     for (at, other) in columns.iter().zip(&parent_columns) {
-        check_types(&name, (table, *at), (&parent, *other))?;
+        check_types(&name, &table.columns[*at], &parent.columns[*other])?;
     }
     if !is_self {
         session.changing_alone(what, parent.id)?;
@@ -178,8 +178,7 @@ fn free_name(table: &Table, new: &NewForeignKey) -> Result<String, SqlError> {
 }
 
 /// Refuses columns whose values are not encoded alike. Errors: 42804; 0A000 for types that PostgreSQL compares.
-fn check_types(name: &str, (table, at): (&Table, usize), (parent, other): (&Table, usize)) -> Result<(), SqlError> {
-    let (own, key) = (&table.columns[at], &parent.columns[other]);
+fn check_types(name: &str, own: &Column, key: &Column) -> Result<(), SqlError> {
     if own.kind.arrow() == key.kind.arrow() {
         return Ok(());
     }

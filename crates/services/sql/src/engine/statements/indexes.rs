@@ -343,7 +343,7 @@ pub(crate) fn drop(session: &mut Session, names: &[ObjectName], if_exists: bool)
             return Err(SqlError::statement("2BP01", message).with_hint(hint));
         };
         session.changing_alone(WHAT, table.id)?;
-        foreign_keys::refuse_drop_of_key(session, &table, ("index", &index.name))?;
+        foreign_keys::refuse_drop_of_key(session, &table, ("index", index.name.as_str()))?;
         let mut changed = (*table).clone();
         drop_one(session, WHAT, &mut changed, &index.name)?;
         save(session, WHAT, &changed)?;

@@ -258,14 +258,7 @@ impl Facts {
                     Entry::Table(table) => table.checks.iter().filter_map(|check| shown_check(table, check)).collect(),
                     _ => Vec::new(),
                 };
-                let (foreign_keys, is_connected) = match entry {
-                    Entry::Table(table) => {
-                        let keys = table.foreign_keys.iter().filter_map(|key| shown_foreign_key(&catalog, table, key));
-                        let is_connected = !table.foreign_keys.is_empty() || !table.referenced.is_empty();
-                        (keys.collect(), is_connected)
-                    }
-                    _ => (Vec::new(), false),
-                };
+                let (foreign_keys, is_connected) = shown_foreign_keys(&catalog, entry);
                 let identities = match entry {
                     Entry::Table(table) => {
                         let columns = table.columns.iter().enumerate();
@@ -347,6 +340,13 @@ fn shown_indexes(table: &Table) -> Vec<ShownIndex> {
 fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
     let (condition, columns) = check_constraints::shown(check, &table.columns).ok()?;
     Some(ShownCheck { name: check.name.clone(), condition, columns: columns.into_iter().collect() })
+}
+
+/// The foreign keys of a table, and whether it has some or one refers to it.
+fn shown_foreign_keys(catalog: &Catalog, entry: &Entry) -> (Vec<ShownForeignKey>, bool) {
+    let Entry::Table(table) = entry else { return (Vec::new(), false) };
+    let keys = table.foreign_keys.iter().filter_map(|key| shown_foreign_key(catalog, table, key));
+    (keys.collect(), !table.foreign_keys.is_empty() || !table.referenced.is_empty())
 }
 
 fn shown_foreign_key(catalog: &Catalog, table: &Table, key: &ForeignKey) -> Option<ShownForeignKey> {
