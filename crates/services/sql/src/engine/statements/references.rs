@@ -271,7 +271,8 @@ pub(crate) async fn check(session: &mut Session) -> Result<(), SqlError> {
         }
         let removed = open.pending_keys().take_removed();
         match removed {
-            Some(removed) => follow(session, &removed).await?,
+            // Few statements come here: the others' futures stay small.
+            Some(removed) => Box::pin(follow(session, &removed)).await?,
             None => look_again(open)?,
         }
     }
