@@ -41,3 +41,43 @@ impl LockOwner {
         self.has(KEYS, &name) || self.try_take(other, &whole, LockMode::Alone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::engine::session::row_locks::RowLocks;
+
+    /// More keys than one transaction locks.
+    const MANY: u32 = 70_000;
+
+    #[test]
+    fn who_has_no_room_for_a_key_keeps_the_others_from_all_keys_of_its_table() {
+        let locks = Arc::new(RowLocks::default());
+        let (one, other) = (locks.owner(1), locks.owner(2));
+        let last = (MANY - 1).to_be_bytes();
+        assert!((0..MANY).all(|key| one.share_key(7, &key.to_be_bytes())));
+        assert!(!other.take_key_alone(7, &last));
+        assert!(other.take_key_alone(8, &last));
+        assert!(other.share_key(7, &last));
+        drop(one);
+        assert!(other.take_key_alone(7, &last));
+        drop(other);
+        let (one, other) = (locks.owner(1), locks.owner(2));
+        assert!((0..MANY).all(|key| one.take_key_alone(7, &key.to_be_bytes())));
+        assert!(!other.share_key(7, &last));
+        assert!(other.share_key(8, &last));
+    }
+
+    #[test]
+    fn one_key_is_shared_by_many_or_removed_by_one() {
+        let locks = Arc::new(RowLocks::default());
+        let [one, two, three] = [1, 2, 3].map(|session| locks.owner(session));
+        assert!(one.share_key(7, b"a") && two.share_key(7, b"a"));
+        assert!(!three.take_key_alone(7, b"a"));
+        assert!(three.take_key_alone(7, b"b"));
+        assert!(!one.share_key(7, b"b"));
+        drop(two);
+        assert!(one.take_key_alone(7, b"a"), "it was the only one");
+    }
+}
