@@ -34,7 +34,7 @@ for protocol in simple extended prepared; do
     case_ "queries, $protocol" quiet "$pgbench" -b select-only -M $protocol -c 4 -t 50 -n
 done
 
-case_ "pgbench -i makes them anew" quiet "$pgbench" -i -q
+case_ "pgbench -i makes them anew, with foreign keys" quiet "$pgbench" -i -q --foreign-keys
 for protocol in simple extended prepared; do
     for clients in 1 8; do
         case_ "TPC-B, $protocol, $clients clients" quiet "$pgbench" -M $protocol -c $clients -j 2 -t $((80 / clients)) -n

@@ -36,7 +36,10 @@ mod virtual_table;
 pub use catalog::{Catalog, Entry, Schemas, ViewDefinition};
 pub use column_store::{ColumnRows, ColumnScanRequest, ColumnStore};
 pub use comments::{AllComments, Comments};
-pub use definition::{ADDRESS, COLUMN_TAG, Check, Column, External, IdentityColumn, Index, IndexOrder, ROW_TAG, Table};
+pub use definition::{
+    ADDRESS, COLUMN_TAG, Check, Column, External, ForeignKey, IdentityColumn, Index, IndexOrder, KeyAction, ROW_TAG,
+    Table,
+};
 pub use sequence::{Counter, Sequence, SequenceOwner};
 pub use types::{SqlType, TYPE_KEY};
 pub use view::View;

@@ -70,6 +70,8 @@ impl RowGroupTable {
             key,
             checks: Vec::new(),
             indexes: Vec::new(),
+            foreign_keys: Vec::new(),
+            referenced: Vec::new(),
             rows,
             schema,
             addressed,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use store::{Direction, Transaction, TreeId};
 
 use super::comments::{self, AllComments, damaged};
-use super::definition::{Check, Column, External, Index, Table};
+use super::definition::{Check, Column, External, ForeignKey, Index, Table};
 use super::sequence::Sequence;
 use super::view::View;
 use super::virtual_table::VirtualTable;
@@ -37,6 +37,8 @@ enum Stored {
     Table(StoredTable),
     /// A table with indexes: a version that does not know them must not change its rows.
     Indexed(StoredTable),
+    /// A table with foreign keys: a version that does not know them must change neither its rows nor those that it refers to.
+    Referring(StoredTable),
     View {
         sql: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +65,8 @@ struct StoredTable {
     checks: Vec<Check>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     indexes: Vec<Index>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    foreign_keys: Vec<ForeignKey>,
 }
 
 /// The object that a name denotes.
@@ -125,6 +129,7 @@ impl Catalog {
             let (schema, name) = name.split_once('.').unwrap_or((PUBLIC, name));
             schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Virtual(table.clone()));
         }
+        note_referenced(&mut schemas);
         Ok(Catalog { schemas, comments })
     }
 
@@ -178,6 +183,30 @@ impl Catalog {
     }
 }
 
+/// Tells tables which of their columns foreign keys refer to.
+fn note_referenced(schemas: &mut Schemas) {
+    let mut referenced: BTreeMap<u64, Vec<Vec<usize>>> = BTreeMap::new();
+    for entry in schemas.values().flat_map(BTreeMap::values) {
+        let Entry::Table(table) = entry else { continue };
+        for key in &table.foreign_keys {
+            let sets = referenced.entry(key.parent).or_default();
+            if !sets.contains(&key.parent_columns) {
+                sets.push(key.parent_columns.clone());
+            }
+        }
+    }
+    if referenced.is_empty() {
+        return;
+    }
+    for entry in schemas.values_mut().flat_map(BTreeMap::values_mut) {
+        if let Entry::Table(table) = entry
+            && let Some(sets) = referenced.remove(&table.id)
+        {
+            Arc::make_mut(table).referenced = sets;
+        }
+    }
+}
+
 /// The tables whose definition can be read.
 pub(crate) fn readable_tables(snapshot: &store::Snapshot) -> Vec<Arc<Table>> {
     let mut tables = Vec::new();
@@ -203,14 +232,17 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
             Entry::Sequence(Arc::new(Sequence { schema_name: schema.into(), name: name.into(), ..definition }))
         }
         Stored::External { location, columns } => Entry::External(Arc::new(External::new(&location, columns))),
-        Stored::Table(stored) | Stored::Indexed(stored) => Entry::Table(Arc::new(table(schema, name, stored)?)),
+        Stored::Table(stored) | Stored::Indexed(stored) | Stored::Referring(stored) => {
+            Entry::Table(Arc::new(table(schema, name, stored)?))
+        }
     };
     Ok((schema.into(), Some((name.into(), entry))))
 }
 
 fn table(schema: &str, name: &str, stored: StoredTable) -> Result<Table, SqlError> {
-    let StoredTable { id, storage, rows, columns, key, key_name, checks, indexes } = stored;
-    let named = key.iter().chain(indexes.iter().flat_map(|index| &index.columns));
+    let StoredTable { id, storage, rows, columns, key, key_name, checks, indexes, foreign_keys } = stored;
+    let referring = foreign_keys.iter().flat_map(|key| &key.columns);
+    let named = key.iter().chain(indexes.iter().flat_map(|index| &index.columns)).chain(referring);
     if named.into_iter().any(|at| *at >= columns.len()) {
         return Err(damaged("a key of columns that are not there"));
     }
@@ -225,6 +257,8 @@ fn table(schema: &str, name: &str, stored: StoredTable) -> Result<Table, SqlErro
         key_name,
         checks,
         indexes,
+        foreign_keys,
+        referenced: Vec::new(),
         rows: TreeId(rows),
         schema: arrow,
         addressed,
@@ -251,8 +285,13 @@ pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Tab
         key_name: table.key_name.clone(),
         checks: table.checks.clone(),
         indexes: table.indexes.clone(),
+        foreign_keys: table.foreign_keys.clone(),
     };
-    let stored = if table.indexes.is_empty() { Stored::Table(stored) } else { Stored::Indexed(stored) };
+    let stored = match (table.foreign_keys.is_empty(), table.indexes.is_empty()) {
+        (false, _) => Stored::Referring(stored),
+        (true, false) => Stored::Indexed(stored),
+        (true, true) => Stored::Table(stored),
+    };
     write(transaction, tree, &key(&table.schema_name, &table.name), &stored)?;
     comments::change(transaction, tree, (&table.schema_name, &table.name), |comments| {
         comments.keep_those_of(table);
@@ -316,7 +355,7 @@ pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema:
 mod tests {
     use super::*;
     use crate::table::sequence::{SequenceOptions, SequenceOwner};
-    use crate::table::{IdentityColumn, IndexOrder, SqlType};
+    use crate::table::{IdentityColumn, IndexOrder, KeyAction, SqlType};
 
     #[test]
     fn definitions_are_stored_as_in_the_golden_texts() {
@@ -339,7 +378,15 @@ mod tests {
             unique: true,
             constraint: true,
         };
-        let table = |indexes| StoredTable {
+        let foreign_key = ForeignKey {
+            name: "t_b_fkey".into(),
+            columns: vec![1],
+            parent: 11,
+            parent_columns: vec![0],
+            on_delete: KeyAction::SetNull,
+            on_update: KeyAction::NoAction,
+        };
+        let table = |indexes, foreign_keys| StoredTable {
             id: 3,
             storage: 4,
             rows: 9,
@@ -348,6 +395,7 @@ mod tests {
             key_name: key_name.clone(),
             checks: checks.clone(),
             indexes,
+            foreign_keys,
         };
         for (stored, golden) in [
             (
@@ -355,12 +403,16 @@ mod tests {
                 r#"{"kind":"sequence","definition":{"id":5,"counter":6,"kind":"BigInt","start":1,"increment":1,"min":1,"max":9223372036854775807,"cache":1,"cycle":false,"first":1,"owner":{"table":3,"column":"a","identity":true}}}"#,
             ),
             (
-                Stored::Table(table(Vec::new())),
+                Stored::Table(table(Vec::new(), Vec::new())),
                 r#"{"kind":"table","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}]}"#,
             ),
             (
-                Stored::Indexed(table(vec![index])),
+                Stored::Indexed(table(vec![index], Vec::new())),
                 r#"{"kind":"indexed","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}],"indexes":[{"name":"t_b_key","number":7,"tree":8,"columns":[1],"orders":[{"descending":true,"nulls_first":true}],"unique":true,"constraint":true}]}"#,
+            ),
+            (
+                Stored::Referring(table(Vec::new(), vec![foreign_key])),
+                r#"{"kind":"referring","id":3,"storage":4,"rows":9,"columns":[{"name":"a","kind":"Integer","not_null":true,"default":null,"identity":{"always":true,"schema":"public","sequence":"t_a_seq"}},{"name":"b","kind":"TimestampTz","not_null":false,"default":"now()"}],"key":[0],"key_name":"t_pkey","checks":[{"name":"t_a_check","condition":"a > 0"}],"foreign_keys":[{"name":"t_b_fkey","columns":[1],"parent":11,"parent_columns":[0],"on_delete":"SetNull","on_update":"NoAction"}]}"#,
             ),
         ] {
             let text = serde_json::to_string(&stored).expect("it is JSON");

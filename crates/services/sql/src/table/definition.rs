@@ -34,6 +34,37 @@ pub struct Check {
     pub condition: String,
 }
 
+/// What happens to rows that refer to a key that goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyAction {
+    /// The statement is refused at its end.
+    #[default]
+    NoAction,
+    /// The statement is refused, even if it adds the key again.
+    Restrict,
+    /// They are deleted too.
+    Cascade,
+    /// Their columns become NULL.
+    SetNull,
+}
+
+/// A FOREIGN KEY constraint, as the catalog stores it with the table that refers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Its name.
+    pub name: String,
+    /// Positions of the columns that refer.
+    pub columns: Vec<usize>,
+    /// The permanent number of the table that it refers to.
+    pub parent: u64,
+    /// For each column the position of the one that it refers to: together they are a key of that table.
+    pub parent_columns: Vec<usize>,
+    /// What a DELETE there does.
+    pub on_delete: KeyAction,
+    /// What an UPDATE there does.
+    pub on_update: KeyAction,
+}
+
 /// The order of a column of an index, as it was declared. Entries are in ascending order with NULL last, whatever it is: no query
 /// relies on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +177,10 @@ pub struct Table {
     pub checks: Vec<Check>,
     /// The indexes beside that of the primary key, in the order in which they were made.
     pub indexes: Vec<Index>,
+    /// The FOREIGN KEY constraints, in the order in which they were made.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// The columns that foreign keys refer to, of this table and of others, each once: the catalog finds them when it is loaded.
+    pub referenced: Vec<Vec<usize>>,
     /// The tree of rows in the delta store: key to row. The key is the primary key, or 8 bytes of row id, big-endian.
     pub rows: TreeId,
     /// The columns in Arrow.
@@ -179,10 +214,16 @@ impl Table {
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
+    /// Whether it has a foreign key to the table of this number.
+    pub(crate) fn refers_to(&self, table: u64) -> bool {
+        self.foreign_keys.iter().any(|key| key.parent == table)
+    }
+
     /// The names of its constraints that have one.
     pub(crate) fn constraint_names(&self) -> impl Iterator<Item = &String> {
         let unique = self.indexes.iter().filter(|index| index.constraint).map(|index| &index.name);
-        self.checks.iter().map(|check| &check.name).chain([&self.key_name]).chain(unique)
+        let foreign = self.foreign_keys.iter().map(|key| &key.name);
+        self.checks.iter().map(|check| &check.name).chain([&self.key_name]).chain(unique).chain(foreign)
     }
 
     /// Whether one of its indexes has that name, also that of its primary key.

@@ -11,6 +11,7 @@ mod crash;
 mod cursors;
 mod encrypted;
 mod external;
+mod foreign_keys;
 mod histories;
 mod index_crashes;
 mod index_histories;

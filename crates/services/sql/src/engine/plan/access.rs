@@ -326,7 +326,7 @@ impl Access {
     }
 
     /// Whether a column may be read, without asking for it.
-    fn reads(&self, schema: &str, name: &str, column: &str) -> bool {
+    pub(crate) fn reads(&self, schema: &str, name: &str, column: &str) -> bool {
         let object = Named::Table(schema.into(), name.into(), vec![column.into()]);
         let question = Question { caller: self.caller().clone(), action: Action::TableSelect, object };
         Access::decide(&self.view, &self.own, &question).is_ok()

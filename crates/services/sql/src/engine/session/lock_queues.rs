@@ -22,6 +22,8 @@ pub(crate) enum LockKey {
     Row(u64),
     /// A table, for LOCK TABLE.
     Table(u64),
+    /// All keys of a table that foreign keys refer to, by a number for the use.
+    Keys(u64, u32),
     /// An advisory lock.
     Number(i64),
     /// An advisory lock of two numbers, which is no one of one.

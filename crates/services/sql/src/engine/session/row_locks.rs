@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use super::lock_queues::{LockKey, LockMode};
 use super::lock_queues::{LockQueues, Waiter};
-use super::table_locks::{TABLES, table_of};
+use super::table_locks::{REFERRING, REMOVING, TABLES, table_of};
 use crate::{ErrorFields, SqlError};
 
 /// Rows that one transaction locks: with keys of 8 bytes some 10 MB.
@@ -72,8 +72,9 @@ impl RowLocks {
 
     /// The lock of a key of a tree.
     pub(crate) fn key(&self, tree: TreeId, key: &[u8]) -> LockKey {
-        match table_of(key).filter(|_| tree == TABLES) {
-            Some(table) => LockKey::Table(table),
+        match table_of(key).filter(|_| tree == TABLES || tree == REFERRING || tree == REMOVING) {
+            Some(table) if tree == TABLES => LockKey::Table(table),
+            Some(table) => LockKey::Keys(table, tree.0),
             None => LockKey::Row(self.hasher.hash_one((tree.0, key))),
         }
     }
@@ -151,6 +152,12 @@ impl LockOwner {
             self.wanted.lock().get_or_insert_with(|| Wanted { tree, key: key.to_vec(), mode });
         }
         is_free
+    }
+
+    /// Whether its session has the lock of a key: beyond the bounds [`try_take`](LockOwner::try_take) goes on without.
+    pub(crate) fn has(&self, tree: TreeId, key: &[u8]) -> bool {
+        let key = self.locks.key(tree, key);
+        self.locks.inner.lock().locks.get(&key).is_some_and(|lock| lock.is_held_by(self.session))
     }
 
     /// Whether it has the lock, or goes on without, beyond the bounds.

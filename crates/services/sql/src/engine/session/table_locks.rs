@@ -16,6 +16,10 @@ use crate::SqlError;
 
 /// The tree of the locks of tables among those of rows: the store has none of this number.
 pub(crate) const TABLES: TreeId = TreeId(u32::MAX);
+/// That of the locks of tables whose keys others refer to.
+pub(crate) const REFERRING: TreeId = TreeId(u32::MAX - 2);
+/// That of the locks of tables whose keys are removed.
+pub(crate) const REMOVING: TreeId = TreeId(u32::MAX - 3);
 
 /// The key of a table's lock.
 pub(crate) fn table_key(table: u64) -> [u8; 8] {

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use node::identity::Guard;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
 use super::cursors::Cursors;
 use super::isolation::Isolation;
+use super::pending_keys::PendingKeys;
 use super::row_locks::{LockMode, LockOwner};
 use super::table_locks::{TABLES, table_key};
 use crate::engine::limits::memory_budget::Account;
@@ -81,6 +82,8 @@ pub(crate) struct SessionTransaction {
     pub(crate) counters: CountersOfTransaction,
     /// The rows that it has locked.
     row_locks: Arc<LockOwner>,
+    /// What its statement has still to ask of foreign keys.
+    pending_keys: Mutex<PendingKeys>,
     /// Whether it locks the rows that it changes.
     pub(crate) locks_rows: bool,
     pub(crate) isolation: Isolation,
@@ -131,6 +134,7 @@ impl SessionTransaction {
             cursors: Cursors::default(),
             counters: CountersOfTransaction::default(),
             row_locks,
+            pending_keys: Mutex::default(),
             locks_rows: true,
             isolation: Isolation::ReadCommitted,
             has_read: false,
@@ -197,6 +201,11 @@ impl SessionTransaction {
     /// The rows that it has locked.
     pub(crate) fn row_locks(&self) -> &Arc<LockOwner> {
         &self.row_locks
+    }
+
+    /// What its statement has still to ask of foreign keys.
+    pub(crate) fn pending_keys(&self) -> MutexGuard<'_, PendingKeys> {
+        self.pending_keys.lock()
     }
 
     /// SET TRANSACTION ISOLATION LEVEL. Errors: 25001.

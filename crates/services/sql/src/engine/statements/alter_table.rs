@@ -14,6 +14,7 @@ use super::changed_table;
 use super::changed_table::column_position;
 use super::column_defaults;
 use super::column_definitions::{self, ReadColumn, check_names};
+use super::foreign_keys::{self, NewForeignKey};
 use super::indexes::{self, NewIndex};
 use super::new_object::{done, taken};
 use super::{check_constraints, primary_keys, sequences, table_rewrite};
@@ -52,6 +53,9 @@ pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<S
     let mut table = (*table).clone();
     match dropped(&table, &alter.operations)? {
         Some(columns) if columns.is_empty() => return done("ALTER TABLE"),
+        Some(columns) if !table.referenced.is_empty() => {
+            return Err(foreign_keys::needs_columns(session, &table, &columns));
+        }
         Some(columns) => without(session, &mut table, &columns).await?,
         None => {
             for operation in &alter.operations {
@@ -154,11 +158,12 @@ async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTa
             primary_keys::add(session, table, key, positions).await?;
         }
         AlterTableOperation::AddConstraint {
-            constraint: constraint @ (TableConstraint::Check(_) | TableConstraint::Unique(_)),
+            constraint:
+                constraint @ (TableConstraint::Check(_) | TableConstraint::Unique(_) | TableConstraint::ForeignKey(_)),
             not_valid: false,
         } => add_constraint(session, table, constraint).await?,
         AlterTableOperation::DropConstraint { if_exists, name, .. } => {
-            if !indexes::drop_constraint(session, table, &folded(name))? {
+            if !foreign_keys::drop(table, &folded(name)) && !indexes::drop_constraint(session, table, &folded(name))? {
                 drop_constraint(table, &folded(name), *if_exists)?;
             }
         }
@@ -193,6 +198,7 @@ async fn alter_column(
         }
         AlterColumnOperation::DropDefault => table.columns[at].default = None,
         AlterColumnOperation::SetDataType { data_type, using, .. } => {
+            foreign_keys::refuse_type_of_key(table, at)?;
             table_rewrite::set_type(session, table, at, (data_type, using.as_ref())).await?;
         }
         AlterColumnOperation::SetNotNull if !table.columns[at].not_null => set_not_null(session, table, at).await?,
@@ -221,6 +227,12 @@ async fn add_constraint(
                 access.make_in(&table.schema_name)?;
             }
             indexes::add(session, "ALTER TABLE", table, NewIndex::of_table(unique)?)
+        }
+        TableConstraint::ForeignKey(foreign) => {
+            let name = foreign_keys::add(session, "ALTER TABLE", table, NewForeignKey::of_table(foreign)?)?;
+            // The query for its rows sees what was changed before in the same statement.
+            table_rewrite::store(session, table)?;
+            foreign_keys::validate(session, table, &name).await
         }
         other => Err(SqlError::unsupported(format!("the constraint \"{other}\""))),
     }
@@ -265,7 +277,7 @@ fn drop_constraint(table: &mut Table, name: &str, if_exists: bool) -> Result<(),
 }
 
 async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef) -> Result<(), SqlError> {
-    let ReadColumn { mut column, key: is_key, sequence, checks, uniques } =
+    let ReadColumn { mut column, key: is_key, sequence, checks, uniques, foreign_keys } =
         column_definitions::read_column(session, &table.name, definition).await?;
     if sequence.is_some() {
         return Err(SqlError::unsupported("ADD COLUMN of a serial or identity column")
@@ -279,6 +291,9 @@ async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef
     }
     if !uniques.is_empty() {
         return Err(SqlError::unsupported("ADD COLUMN with UNIQUE").with_hint("Add the constraint afterwards."));
+    }
+    if !foreign_keys.is_empty() {
+        return Err(SqlError::unsupported("ADD COLUMN with REFERENCES").with_hint("Add the constraint afterwards."));
     }
     if column.default.is_some() {
         let default = ast::default_of(&column)?;
@@ -310,6 +325,7 @@ async fn without(session: &mut Session, table: &mut Table, dropped: &[usize]) ->
     let rows = table_rewrite::old_rows(session, table, &query).await?;
     let old = table.clone();
     check_constraints::drop_with_columns(table, dropped)?;
+    foreign_keys::drop_with_columns(table, &kept);
     table.columns = kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();
     indexes::drop_with_columns(table, &kept);
     table.key = old.key.iter().map(|key| kept.partition_point(|at| at < key)).collect();

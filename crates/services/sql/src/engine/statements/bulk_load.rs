@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 
+use super::references;
 use super::row_changes::{Existing, check_rows};
 use crate::SqlError;
 use crate::column::RowGroupWriter;
@@ -42,6 +43,10 @@ impl BulkLoad {
     /// Adds rows that have all of the table's columns, in its types.
     pub(crate) fn push(&mut self, transaction: &SessionTransaction, columns: Vec<ArrayRef>) -> Result<(), SqlError> {
         check_rows(transaction, &self.table, &columns)?;
+        if !self.table.foreign_keys.is_empty() {
+            let rows: Vec<usize> = (0..columns.first().map_or(0, |column| column.len())).collect();
+            references::note_written(transaction, &self.table, &columns, &rows)?;
+        }
         let batch = RecordBatch::try_new(self.table.schema.clone(), columns)?;
         self.rows += batch.num_rows() as u64;
         // Waiting rows are counted by the memory that they hold: a slice of a row group's texts would count as all of

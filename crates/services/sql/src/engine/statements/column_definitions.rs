@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::changed_table;
+use super::foreign_keys::NewForeignKey;
 use super::indexes::NewIndex;
 use super::new_object;
 use super::sequences::{self, NewSequence};
@@ -34,6 +35,7 @@ pub(crate) struct ReadTable {
     pub(crate) sequences: Vec<Option<NewSequence>>,
     pub(crate) checks: Vec<CheckConstraint>,
     pub(crate) uniques: Vec<NewIndex>,
+    pub(crate) foreign_keys: Vec<NewForeignKey>,
 }
 
 impl ReadTable {
@@ -51,9 +53,11 @@ pub(crate) async fn read_columns(
 ) -> Result<ReadTable, SqlError> {
     let (mut columns, mut sequences, mut checks, mut uniques) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut key: Option<(Vec<String>, Option<String>)> = None;
+    let mut foreign_keys = Vec::new();
     for definition in &create.columns {
-        let ReadColumn { column, key: is_key, sequence, checks: of_column, uniques: unique } =
+        let ReadColumn { column, key: is_key, sequence, checks: of_column, uniques: unique, foreign_keys: foreign } =
             read_column(session, name, definition).await?;
+        foreign_keys.extend(foreign);
         sequences.push(sequence);
         checks.extend(of_column);
         uniques.extend(unique);
@@ -76,9 +80,11 @@ pub(crate) async fn read_columns(
             }
             TableConstraint::Check(check) => checks.push(check.clone()),
             TableConstraint::Unique(unique) => uniques.push(NewIndex::of_table(unique)?),
+            TableConstraint::ForeignKey(foreign) => foreign_keys.push(NewForeignKey::of_table(foreign)?),
             other => {
-                return Err(SqlError::unsupported(format!("the constraint \"{other}\""))
-                    .with_hint("PRIMARY KEY, UNIQUE, NOT NULL and CHECK are supported; leave out other constraints."));
+                return Err(SqlError::unsupported(format!("the constraint \"{other}\"")).with_hint(
+                    "PRIMARY KEY, FOREIGN KEY, UNIQUE, NOT NULL and CHECK are supported; leave out others.",
+                ));
             }
         }
     }
@@ -104,7 +110,7 @@ pub(crate) async fn read_columns(
         true => String::new(),
         false => new_object::key_name(session, (schema, name), key_name)?,
     };
-    Ok(ReadTable { columns, key: positions, key_name, sequences, checks, uniques })
+    Ok(ReadTable { columns, key: positions, key_name, sequences, checks, uniques, foreign_keys })
 }
 
 /// What cannot be said twice of a column.
@@ -122,6 +128,8 @@ pub(crate) struct ReadColumn {
     pub(crate) checks: Vec<CheckConstraint>,
     /// Its UNIQUE constraints.
     pub(crate) uniques: Vec<NewIndex>,
+    /// Its FOREIGN KEY constraints.
+    pub(crate) foreign_keys: Vec<NewForeignKey>,
 }
 
 /// Reads the definition of a column. Errors: those of its parts.
@@ -137,6 +145,7 @@ pub(crate) async fn read_column(
     };
     let mut column = Column::new(folded(&definition.name), kind);
     let (mut is_key, mut may_be_null, mut checks, mut uniques) = (None, false, Vec::new(), Vec::new());
+    let mut foreign_keys = Vec::new();
     let mut sequence = serial.map(|kind| {
         let options = SequenceOptions { kind: Some(kind), ..SequenceOptions::default() };
         NewSequence { options, identity: None }
@@ -152,6 +161,9 @@ pub(crate) async fn read_column(
             ColumnOption::PrimaryKey(_) => is_key = Some(option.name.as_ref().map(folded)),
             ColumnOption::Unique(unique) => {
                 uniques.push(NewIndex::of_column(&column.name, unique, option.name.as_ref())?);
+            }
+            ColumnOption::ForeignKey(foreign) => {
+                foreign_keys.push(NewForeignKey::of_column(&column.name, foreign, option.name.as_ref())?);
             }
             ColumnOption::Check(check) => {
                 // The parser keeps its name with the option.
@@ -180,7 +192,7 @@ pub(crate) async fn read_column(
             }
             other => {
                 return Err(SqlError::unsupported(format!("\"{other}\" of column \"{}\"", column.name)).with_hint(
-                    "PRIMARY KEY, UNIQUE, NOT NULL, CHECK and DEFAULT are supported; leave out other constraints.",
+                    "PRIMARY KEY, REFERENCES, UNIQUE, NOT NULL, CHECK and DEFAULT are supported; leave out others.",
                 ));
             }
         }
@@ -188,7 +200,7 @@ pub(crate) async fn read_column(
     if may_be_null && column.not_null {
         return Err(wrong("conflicting NULL/NOT NULL declarations", &column.name));
     }
-    Ok(ReadColumn { column, key: is_key, sequence, checks, uniques })
+    Ok(ReadColumn { column, key: is_key, sequence, checks, uniques, foreign_keys })
 }
 
 /// Checks that a default can be evaluated, and has the column's type.

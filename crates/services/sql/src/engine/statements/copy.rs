@@ -1,6 +1,7 @@
 //! COPY: rows in and out in bulk. The wire handles the formats; here rows are batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use datafusion::arrow::array::ArrayRef;
@@ -18,6 +19,7 @@ use super::changed_table::column_position;
 use super::check_constraints;
 use super::column_defaults;
 use super::column_defaults::ColumnDefaults;
+use super::references;
 use crate::SqlError;
 use crate::engine::limits::cancellation::Running;
 use crate::engine::parse::ast;
@@ -26,6 +28,7 @@ use crate::engine::parse::statement_check;
 use crate::engine::plan::access::{Access, hidden};
 use crate::engine::plan::prepared;
 use crate::engine::semantics::assignment_casts::assign;
+use crate::engine::session::row_locks::{LockOwner, Wanted};
 use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::session::transaction_state::{Failure, Lent};
 use crate::engine::statement_result::{CopyFormat, CopyIn, CopyOut, CopySink};
@@ -118,7 +121,12 @@ async fn copy_in(
         return Err(SqlError::transaction("55000", message));
     }
     lock(session, table.id).await?;
+    if let Some(open) = session.transaction.open() {
+        open.pending_keys().clear();
+    }
+    references::prepare(session, &table, None)?;
     check_constraints::prepare(session, &table).await?;
+    let most = session.settings.now().lock_timeout();
     let failure = session.transaction.failure();
     let mut transaction = session.transaction.take();
     if let Some(transaction) = &mut transaction {
@@ -138,6 +146,7 @@ async fn copy_in(
         bulk,
         back,
         failure,
+        most,
         access: access_too,
         running: running_too,
     };
@@ -169,6 +178,8 @@ struct CopyRows {
     /// The place where a lent transaction is returned.
     back: Option<Lent>,
     failure: Failure,
+    /// How long it waits for a lock.
+    most: Duration,
     /// The rights of the statement.
     access: Option<Access>,
     /// The statement; it ends when this is dropped.
@@ -196,6 +207,9 @@ impl CopySink for CopyRows {
             }
             _ => 0,
         };
+        while let Some(wait) = self.missing_keys()? {
+            references::wait(wait, self.most).await?;
+        }
         self.access.as_ref().map_or(Ok(()), Access::recheck)?;
         self.running.close()?;
         match (self.transaction.take(), &self.back) {
@@ -207,6 +221,18 @@ impl CopySink for CopyRows {
             (None, _) => {}
         }
         Ok(rows)
+    }
+}
+
+impl CopyRows {
+    /// What it has to wait for before the keys to which its rows refer are looked for again. Errors: 23503.
+    fn missing_keys(&self) -> Result<Option<(Arc<LockOwner>, Wanted)>, SqlError> {
+        match &self.transaction {
+            Some(transaction) => {
+                references::end_of_copy(transaction).map_err(|error| hidden(error, self.access.as_ref()))
+            }
+            None => Ok(None),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use store::TreeId;
 use super::bulk_load::BulkLoad;
 use super::column_definitions::{self, ReadTable, check_names};
 use super::new_object::{created, done, free, taken};
-use super::{changed_table, check_constraints, indexes, sequences};
+use super::{changed_table, check_constraints, foreign_keys, indexes, sequences};
 use crate::SqlError;
 use crate::engine::parse::ast::resolve;
 use crate::engine::plan::access::{exactly, table_object};
@@ -79,7 +79,7 @@ async fn make_table(
     name: String,
     read: ReadTable,
 ) -> Result<Arc<Table>, SqlError> {
-    let ReadTable { columns, key, key_name, checks, uniques, .. } = read;
+    let ReadTable { columns, key, key_name, checks, uniques, foreign_keys: foreign, .. } = read;
     let id = session.engine.next_number();
     session.changing("CREATE TABLE")?.lock(id, true)?;
     let (storage, rows) = make_storage(session, "CREATE TABLE")?;
@@ -94,12 +94,17 @@ async fn make_table(
         key_name,
         checks: Vec::new(),
         indexes: Vec::new(),
+        foreign_keys: Vec::new(),
+        referenced: Vec::new(),
         rows,
         schema,
         addressed,
     };
     check_constraints::add(session, &mut table, &checks).await?;
     indexes::declare(session, &mut table, uniques)?;
+    for new in foreign {
+        foreign_keys::add(session, "CREATE TABLE", &mut table, new)?;
+    }
     let (tree, transaction) = (session.engine.catalog, session.changing("CREATE TABLE")?);
     transaction.with(|transaction| {
         if !table.key.is_empty() {
@@ -168,6 +173,9 @@ pub(crate) fn drop_objects(
             may_drop(session, &schema, &name, known.as_ref())?;
         }
         drop_readers(session, names, tag, cascade)?;
+        if *kind == ObjectType::Table {
+            foreign_keys::drop_of_others(session, names, cascade)?;
+        }
     }
     for name in names {
         let (schema, name) = resolve(name)?;
@@ -277,6 +285,8 @@ pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<State
     if tables.partitions.is_some() || tables.cascade.is_some() {
         return Err(SqlError::unsupported("TRUNCATE with options"));
     }
+    let names: Vec<&ObjectName> = tables.table_names.iter().map(|target| &target.name).collect();
+    foreign_keys::refuse_truncate(session, &names)?;
     for target in &tables.table_names {
         let table = changed_table::table(session, &target.name, Action::TableTruncate)?;
         discard_rows(session, &table)?;

@@ -8,7 +8,7 @@ use super::repeats::{Changing, changing_rows};
 use super::{
     advisory_calls, alter_table, called_settings, comment, copy, create_drop, create_external_table, create_view,
     cursor_statements, explain, indexes, insert, lock_table, maintenance, notification_statements, point_query,
-    prepared_statements, rights, select_for_update, sequences, session_statements, update_delete,
+    prepared_statements, references, rights, select_for_update, sequences, session_statements, update_delete,
 };
 use crate::SqlError;
 use crate::engine::parse::rights::statement::RightsStatement;
@@ -182,6 +182,9 @@ impl Session {
 
     /// Runs a statement that changes something, once.
     pub(super) async fn change(&mut self, changing: Changing<'_>) -> Result<StatementResult, SqlError> {
+        if let Some(open) = self.transaction.open() {
+            open.pending_keys().clear();
+        }
         let (statement, locking, parameters) = match changing {
             Changing::Rights(rights) => return rights::run::change(self, rights).await,
             Changing::Sequence(sequence) => return sequences::run(self, sequence),
@@ -196,6 +199,10 @@ impl Session {
             Statement::Update(update) => update_delete::update(self, update, parameters).await,
             Statement::Delete(delete) => update_delete::delete(self, delete, parameters).await,
             _ => define(self, statement).await,
+        };
+        let answer = match answer {
+            Ok(answer) => references::check(self).await.map(|()| answer),
+            Err(error) => Err(error),
         };
         let answer = answer.map_err(|error| hidden(error, self.access().as_ref()));
         // What was read for it may have been revoked since.

@@ -16,6 +16,7 @@ use node::identity::Action;
 use store::Transaction;
 
 use super::changed_table;
+use super::foreign_keys;
 use super::new_object::{done, index_name};
 use crate::SqlError;
 use crate::column::index_entries;
@@ -323,6 +324,7 @@ pub(crate) fn drop(session: &mut Session, names: &[ObjectName], if_exists: bool)
             return Err(SqlError::statement("2BP01", message).with_hint(hint));
         };
         session.changing_alone(WHAT, table.id)?;
+        foreign_keys::refuse_drop_of_key(session, &table, ("index", index.name.as_str()))?;
         let mut changed = (*table).clone();
         drop_one(session, WHAT, &mut changed, &index.name)?;
         save(session, WHAT, &changed)?;
@@ -348,7 +350,10 @@ fn drop_one(session: &mut Session, what: &str, table: &mut Table, name: &str) ->
 /// DROP CONSTRAINT of a UNIQUE constraint. Returns whether there is one of this name; the caller stores the definition.
 pub(crate) fn drop_constraint(session: &mut Session, table: &mut Table, name: &str) -> Result<bool, SqlError> {
     match table.indexes.iter().any(|index| index.constraint && index.name == name) {
-        true => drop_one(session, "ALTER TABLE", table, name),
+        true => {
+            foreign_keys::refuse_drop_of_key(session, table, ("constraint", name))?;
+            drop_one(session, "ALTER TABLE", table, name)
+        }
         false => Ok(false),
     }
 }

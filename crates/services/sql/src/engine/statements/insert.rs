@@ -23,6 +23,7 @@ use super::check_constraints;
 use super::column_defaults;
 use super::literal_values::{cells, fits, is_moment, moment};
 use super::read_columns::ReadColumns;
+use super::references;
 use super::row_changes::{Arbiter, Existing};
 use super::update_delete::{always, assigned};
 use super::upsert;
@@ -110,6 +111,7 @@ pub(crate) async fn insert(
 ) -> Result<StatementResult, SqlError> {
     let into = resolve_insert(session, insert)?;
     session.changing("INSERT")?.lock(into.table.id, false)?;
+    references::prepare(session, &into.table, None)?;
     check_constraints::prepare(session, &into.table).await?;
     let conflict = conflict(&into.table, insert.on.as_ref())?;
     if let (Conflict::Existing(Existing::Refuse), None, Some(source)) = (&conflict, &insert.returning, into.source)

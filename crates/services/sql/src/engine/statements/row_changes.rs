@@ -9,6 +9,8 @@ use std::collections::HashSet;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use store::KEY_BYTES_MAX;
 
+use super::referenced_keys::OldKeys;
+use super::references;
 use super::row_entries::{NewEntries, OldEntries, Pending, damaged_address};
 use crate::engine::Engine;
 use crate::engine::session::transaction::SessionTransaction;
@@ -171,6 +173,7 @@ impl Engine {
             inserted.push(row);
         }
         transaction.count(table.storage, inserted.len() as i64);
+        references::note_written(transaction, table, columns, &inserted)?;
         Ok(inserted)
     }
 
@@ -226,10 +229,12 @@ impl Engine {
     ) -> Result<Vec<usize>, SqlError> {
         let (mut seen, mut locked) = (HashSet::new(), Ok(()));
         let mut entries = OldEntries::new(self, transaction, table)?;
+        let mut keys = OldKeys::new(self, transaction, table)?;
         let mut deleted = Vec::new();
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
             if seen.insert(address) {
+                keys.as_mut().map_or(Ok(()), |keys| keys.note(address, None))?;
                 locked = together(transaction, locked, self.delete_row(transaction, table, address, &mut entries))?;
                 deleted.push(row);
             }
@@ -276,6 +281,7 @@ impl Engine {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let (mut old, mut new) = (OldEntries::new(self, transaction, table)?, NewEntries::new(table, columns));
         let (mut seen, mut changed, mut moved, mut pending) = (HashSet::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut old_keys = OldKeys::new(self, transaction, table)?;
         let mut locked = Ok(());
         for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
             let address = address.unwrap_or_default();
@@ -283,6 +289,7 @@ impl Engine {
                 continue;
             }
             changed.push(row);
+            old_keys.as_mut().map_or(Ok(()), |old| old.note(address, Some((columns, row))))?;
             keys.encode(row, &mut key)?;
             let stays = match address.split_first() {
                 Some((&ROW_TAG, old)) if table.key.is_empty() || old == key => Some(old),
@@ -312,6 +319,7 @@ impl Engine {
             new.add(transaction, at, row, &reference)?;
         }
         self.insert_moved(transaction, table, columns, (&mut new, moved))?;
+        references::note_written(transaction, table, columns, &changed)?;
         Ok(changed)
     }
 

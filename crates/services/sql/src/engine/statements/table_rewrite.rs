@@ -49,7 +49,8 @@ pub(crate) async fn write_rows(
     check_constraints::prepare(session, table).await?;
     let engine = session.engine.clone();
     let transaction = session.changing("ALTER TABLE")?;
-    let mut bulk = BulkLoad::new(&engine, &Arc::new(table.clone()));
+    // The rows have their keys: none is searched.
+    let mut bulk = BulkLoad::new(&engine, &Arc::new(Table { foreign_keys: Vec::new(), ..table.clone() }));
     while let Some(batch) = rows.try_next().await? {
         let values = batch.columns().iter().zip(&table.columns).zip(open);
         let values = values.map(|((array, column), open)| assign(array, column, *open));

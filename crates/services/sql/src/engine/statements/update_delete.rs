@@ -23,6 +23,7 @@ use super::changed_table::{ChangedRows, column_position, note, placeholder};
 use super::check_constraints;
 use super::point_query;
 use super::read_columns::ReadColumns;
+use super::references;
 use crate::SqlError;
 use crate::engine::parse::ast;
 use crate::engine::parse::ast::folded;
@@ -51,6 +52,17 @@ enum Change<'a> {
 }
 
 impl Planned<'_> {
+    /// The columns that an UPDATE assigns.
+    fn assigned(&self) -> Option<Vec<usize>> {
+        match &self.change {
+            Change::Update(_, values) => {
+                let columns = values.iter().enumerate();
+                Some(columns.filter_map(|(at, value)| value.is_some().then_some(at)).collect())
+            }
+            Change::Delete(_) => None,
+        }
+    }
+
     /// The query for the addresses of the rows, and for an UPDATE their new values. A change by key does without it.
     fn query(&self) -> Result<Statement, SqlError> {
         let (table, alias) = (&self.table, self.alias.as_str());
@@ -203,6 +215,7 @@ pub(crate) async fn update(
     let planned = plan_update(session, update)?;
     let table = planned.table.clone();
     session.changing("UPDATE")?.lock(table.id, false)?;
+    references::prepare(session, &table, planned.assigned())?;
     check_constraints::prepare(session, &table).await?;
     point_query::lock(session, &table, &planned.alias, update.selection.as_ref(), parameters)?;
     let answer = update_planned(session, planned, update, parameters).await?;
@@ -266,6 +279,7 @@ pub(crate) async fn delete(
     let planned = plan_delete(session, delete)?;
     let table = planned.table.clone();
     session.changing("DELETE")?.lock(table.id, false)?;
+    references::prepare(session, &table, None)?;
     point_query::lock(session, &table, &planned.alias, delete.selection.as_ref(), parameters)?;
     let answer = delete_planned(session, planned, delete, parameters).await?;
     Ok(without_needless(session, "DELETE 0", answer))

@@ -83,7 +83,7 @@ fn is_catalog(factor: &TableFactor, is: impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// Whether the query lists foreign keys, with a subquery for each: there are none, and DataFusion can plan the rest.
+/// Whether the query lists foreign keys, with a subquery for each: DataFusion has no plan for it, and its client sees none.
 fn are_foreign_keys(select: &Select) -> bool {
     let is_kind = |part: &&Expr| match part {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {

@@ -177,6 +177,11 @@ fn constraint(moment: &Moment, oid: u32) -> Option<String> {
         let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
         return Some(format!("{kind} ({})", relation.index_columns(index)));
     }
+    let mut foreign =
+        moment.relations.iter().flat_map(|relation| relation.foreign_keys.iter().map(move |key| (relation, key)));
+    if let Some((_, key)) = foreign.find(|(relation, key)| relation.foreign_oid(key) == oid) {
+        return Some(key.definition.clone());
+    }
     let checks =
         moment.relations.iter().flat_map(|relation| relation.checks.iter().map(move |check| (relation, check)));
     let (_, check) = checks.into_iter().find(|(relation, check)| relation.check_oid(check) == oid)?;

@@ -88,7 +88,7 @@ fn lines(backends: &Backends) -> Result<Vec<Line>> {
         if let LockKey::Table(table) = lock.key {
             with_rows.insert((table, lock.session));
         }
-        let of_row = matches!(lock.key, LockKey::Row(_));
+        let of_row = matches!(lock.key, LockKey::Row(_) | LockKey::Keys(..));
         if !(of_row && lock.is_granted && !transactions.insert(lock.owner)) {
             lines.push(line(lock, *process, &oids, waited.get(&lock.key).copied()));
         }
@@ -126,7 +126,7 @@ fn line(lock: &ShownLock, process: i32, oids: &HashMap<u64, u32>, holder: Option
             Line { kind: "advisory", advisory: Some((high, low, 1)), ..line }
         }
         LockKey::Pair(first, second) => Line { kind: "advisory", advisory: Some((first, second, 2)), ..line },
-        LockKey::Row(_) => {
+        LockKey::Row(_) | LockKey::Keys(..) => {
             let mode = if lock.is_granted { "ExclusiveLock" } else { "ShareLock" };
             let transaction = if lock.is_granted { Some(lock.owner) } else { holder };
             Line { kind: "transactionid", transaction, mode, ..line }

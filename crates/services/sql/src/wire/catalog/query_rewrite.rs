@@ -62,6 +62,7 @@ impl VisitorMut for Restate {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        select.projection.iter_mut().for_each(name_of_table);
         VisitMut::visit(&mut select.projection, &mut ExistsAsCount { inside: 0 })
     }
 
@@ -70,6 +71,10 @@ impl VisitorMut for Restate {
         *expr = match taken {
             Expr::Exists { subquery, negated } if is_gone(&subquery) => truth(negated),
             Expr::InSubquery { subquery, negated, .. } if is_gone(&subquery) => truth(negated),
+            Expr::InSubquery { expr, subquery, negated } => match own_relation(&subquery).filter(|_| !negated) {
+                Some(own) => Expr::BinaryOp { left: expr, op: BinaryOperator::Eq, right: Box::new(own) },
+                None => Expr::InSubquery { expr, subquery, negated },
+            },
             Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) if is_gone(&query) => no_texts(),
             Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) if is_array(&name) => {
                 let is_of_names = is_of_names(&query);
@@ -133,6 +138,28 @@ impl VisitorMut for ExistsAsCount {
             *expr = Expr::Nested(Box::new(compared));
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// psql's list of foreign keys has the table of each as `conrelid::regclass AS ontable`, and shows its name.
+fn name_of_table(item: &mut SelectItem) {
+    if let SelectItem::ExprWithAlias { expr, alias } = item
+        && alias.value == "ontable"
+        && let Expr::Cast { expr: inner, data_type, .. } = expr
+        && word_of(data_type) == "regclass"
+    {
+        *expr = call("regclass_name", vec![(**inner).clone()]);
+    }
+}
+
+/// The relation in a query for it and the partitioned tables around it, of which there are none: psql's list of foreign keys to a table.
+fn own_relation(query: &Query) -> Option<Expr> {
+    let SetExpr::SetOperation { left, right, .. } = query.body.as_ref() else { return None };
+    match right.as_ref() {
+        SetExpr::Values(values) if left.to_string().contains("pg_partition_ancestors") => {
+            values.rows.first()?.content.first().cloned()
+        }
+        _ => None,
     }
 }
 

@@ -16,7 +16,8 @@ use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
-use crate::table::{Catalog, Check, Entry, IndexOrder, Sequence, Table};
+use crate::engine::statements::references::{self, FoundKey};
+use crate::table::{Catalog, Check, Entry, ForeignKey, IndexOrder, KeyAction, Sequence, Table};
 use crate::text::identifiers::quoted;
 
 /// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
@@ -46,6 +47,24 @@ pub(super) struct ShownCheck {
     pub(super) condition: String,
     /// Positions of the columns that it names.
     pub(super) columns: Vec<usize>,
+}
+
+/// A FOREIGN KEY constraint.
+#[derive(Debug, Clone)]
+pub(super) struct ShownForeignKey {
+    pub(super) name: String,
+    /// Positions of the columns that refer.
+    pub(super) columns: Vec<usize>,
+    /// OID of the table that they refer to.
+    pub(super) parent: u32,
+    /// OID of the index of its key.
+    pub(super) index: u32,
+    /// Positions of its columns.
+    pub(super) parent_columns: Vec<usize>,
+    pub(super) on_delete: KeyAction,
+    pub(super) on_update: KeyAction,
+    /// The constraint as SQL.
+    pub(super) definition: String,
 }
 
 /// An index.
@@ -80,6 +99,10 @@ pub(super) struct Relation {
     pub(super) defaults: Vec<(usize, String)>,
     /// CHECK constraints.
     pub(super) checks: Vec<ShownCheck>,
+    /// FOREIGN KEY constraints.
+    pub(super) foreign_keys: Vec<ShownForeignKey>,
+    /// Whether it refers to a table, or one refers to it.
+    pub(super) is_connected: bool,
     /// Identity columns by their positions, and whether each is GENERATED ALWAYS.
     pub(super) identities: Vec<(usize, bool)>,
     /// For each column the sequence that belongs to it, as SQL names it.
@@ -104,6 +127,11 @@ impl Relation {
     /// OID of a CHECK constraint.
     pub(super) fn check_oid(&self, check: &ShownCheck) -> u32 {
         number(&[&self.namespace.name, &self.name, "$check", &check.name])
+    }
+
+    /// OID of a FOREIGN KEY constraint.
+    pub(super) fn foreign_oid(&self, key: &ShownForeignKey) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$foreign", &key.name])
     }
 
     /// OID of the default of the column at a position.
@@ -232,6 +260,7 @@ impl Facts {
                     Entry::Table(table) => table.checks.iter().filter_map(|check| shown_check(table, check)).collect(),
                     _ => Vec::new(),
                 };
+                let (foreign_keys, is_connected) = shown_foreign_keys(&catalog, entry);
                 let identities = match entry {
                     Entry::Table(table) => {
                         let columns = table.columns.iter().enumerate();
@@ -261,6 +290,8 @@ impl Facts {
                     indexes,
                     defaults,
                     checks,
+                    foreign_keys,
+                    is_connected,
                     identities,
                     sequences,
                     sequence: if let Entry::Sequence(sequence) = entry { Some(Arc::clone(sequence)) } else { None },
@@ -311,6 +342,50 @@ fn shown_indexes(table: &Table) -> Vec<ShownIndex> {
 fn shown_check(table: &Table, check: &Check) -> Option<ShownCheck> {
     let (condition, columns) = check_conditions::shown(check, &table.columns).ok()?;
     Some(ShownCheck { name: check.name.clone(), condition, columns: columns.into_iter().collect() })
+}
+
+/// The foreign keys of a table, and whether it has some or one refers to it.
+fn shown_foreign_keys(catalog: &Catalog, entry: &Entry) -> (Vec<ShownForeignKey>, bool) {
+    let Entry::Table(table) = entry else { return (Vec::new(), false) };
+    let keys = table.foreign_keys.iter().filter_map(|key| shown_foreign_key(catalog, table, key));
+    (keys.collect(), !table.foreign_keys.is_empty() || !table.referenced.is_empty())
+}
+
+fn shown_foreign_key(catalog: &Catalog, table: &Table, key: &ForeignKey) -> Option<ShownForeignKey> {
+    let parent = catalog.tables().find(|one| one.id == key.parent)?;
+    let listed = |of: &Table, columns: &[usize]| {
+        let names: Vec<String> = columns.iter().map(|at| quoted(&of.columns[*at].name)).collect();
+        names.join(", ")
+    };
+    let schema = match parent.schema_name.as_str() {
+        "public" => String::new(),
+        other => format!("{}.", quoted(other)),
+    };
+    let (own, others) = (listed(table, &key.columns), listed(parent, &key.parent_columns));
+    let mut definition = format!("FOREIGN KEY ({own}) REFERENCES {schema}{}({others})", quoted(&parent.name));
+    for (event, action) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+        let action = match action {
+            KeyAction::NoAction => continue,
+            KeyAction::Restrict => "RESTRICT",
+            KeyAction::Cascade => "CASCADE",
+            KeyAction::SetNull => "SET NULL",
+        };
+        definition.push_str(&format!(" ON {event} {action}"));
+    }
+    let index: &[&str] = match references::key_of(parent, &key.parent_columns)? {
+        FoundKey::Primary => &[],
+        FoundKey::Unique(index) => &[&index.name],
+    };
+    Some(ShownForeignKey {
+        name: key.name.clone(),
+        columns: key.columns.clone(),
+        parent: number(&[&parent.schema_name, &parent.name]),
+        index: number(&[&[parent.schema_name.as_str(), &parent.name, "$index"], index].concat()),
+        parent_columns: key.parent_columns.clone(),
+        on_delete: key.on_delete,
+        on_update: key.on_update,
+        definition,
+    })
 }
 
 fn namespace_oid(name: &str) -> u32 {

@@ -22,9 +22,12 @@ use super::backends::{ACTIVITY, Backends, GSSAPI};
 use super::catalog_row::{Row, int, text};
 use super::columns::VIEWS;
 use super::locks::{LOCKS, LocksTable};
-use super::session_objects::{Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck, ShownIndex};
+use super::session_objects::{
+    Facts, Moment, Namespace, Relation, SessionFacts, ShownCheck, ShownForeignKey, ShownIndex,
+};
 use super::types::CatalogType;
 use super::{acl, descriptions, functions, prepared_statements, roles, sequences, static_catalogs, types};
+use crate::table::KeyAction;
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's OID of the access method of tables.
@@ -152,7 +155,11 @@ fn classes(moment: &Moment) -> Vec<Row> {
             Some(_) => acl::sequence_acl_or_null(index.as_ref(), &object),
             None => acl_or_null(index.as_ref(), &object, None),
         };
-        rows.last_mut().into_iter().for_each(|row| row.push(("relacl", acl.clone())));
+        rows.last_mut().into_iter().for_each(|row| {
+            row.push(("relacl", acl.clone()));
+            // As in PostgreSQL, where triggers check foreign keys: psql asks for these only then.
+            row.push(("relhastriggers", ScalarValue::from(relation.is_connected)));
+        });
         for index in &relation.indexes {
             rows.push(class(relation, relation.index_oid(index), &index.name, ("i", index.columns.len())));
         }
@@ -324,10 +331,41 @@ fn constraints(moment: &Moment) -> Vec<Row> {
         }
         row
     };
+    let action = |action: KeyAction| {
+        text(match action {
+            KeyAction::NoAction => "a",
+            KeyAction::Restrict => "r",
+            KeyAction::Cascade => "c",
+            KeyAction::SetNull => "n",
+        })
+    };
+    let foreign = |relation: &Relation, key: &ShownForeignKey| {
+        vec![
+            ("oid", int(relation.foreign_oid(key))),
+            ("conname", text(&key.name)),
+            ("connamespace", int(relation.namespace.oid)),
+            ("contype", text("f")),
+            ("convalidated", ScalarValue::from(true)),
+            ("conrelid", int(relation.oid)),
+            ("conindid", int(key.index)),
+            ("confrelid", int(key.parent)),
+            ("confupdtype", action(key.on_update)),
+            ("confdeltype", action(key.on_delete)),
+            ("confmatchtype", text("s")),
+            ("conislocal", ScalarValue::from(true)),
+            ("connoinherit", ScalarValue::from(true)),
+            ("conkey", numbers_of(&key.columns)),
+            ("confkey", numbers_of(&key.parent_columns)),
+        ]
+    };
+    let foreigns = moment
+        .relations
+        .iter()
+        .flat_map(|relation| relation.foreign_keys.iter().map(move |key| foreign(relation, key)));
     let all = moment.relations.iter();
     let checks = all.flat_map(|relation| relation.checks.iter().map(move |one| check(relation, one)));
     let keys = moment.indexes().filter(|(_, index)| index.constraint);
-    keys.map(row).chain(checks).collect()
+    keys.map(row).chain(checks).chain(foreigns).collect()
 }
 
 fn namespaces(moment: &Moment) -> Vec<Row> {

@@ -145,6 +145,49 @@ async fn indexes_and_unique_constraints_are_told_as_psql_asks_for_them() {
 }
 
 #[tokio::test]
+async fn foreign_keys_are_told_as_psql_asks_for_them() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    for sql in [
+        "create table wards (id int primary key, code text unique)",
+        "create table beds (ward int references wards on delete cascade, \"Code\" text references wards (code))",
+    ] {
+        assert_eq!(client.query(sql).await.errors(), [""; 0], "{sql}");
+    }
+    for (sql, expected) in [
+        (
+            "SELECT true as sametable, conname, pg_catalog.pg_get_constraintdef(r.oid, true) as condef, \
+             conrelid::pg_catalog.regclass AS ontable FROM pg_catalog.pg_constraint r WHERE r.conrelid = 'beds'::regclass AND \
+             r.contype = 'f' AND conparentid = 0 ORDER BY conname",
+            vec![
+                "t|beds_Code_fkey|FOREIGN KEY (\"Code\") REFERENCES wards(code)|beds",
+                "t|beds_ward_fkey|FOREIGN KEY (ward) REFERENCES wards(id) ON DELETE CASCADE|beds",
+            ],
+        ),
+        (
+            "SELECT conname, conrelid::pg_catalog.regclass AS ontable, pg_catalog.pg_get_constraintdef(oid, true) AS condef FROM \
+             pg_catalog.pg_constraint c WHERE confrelid IN (SELECT pg_catalog.pg_partition_ancestors('wards') UNION ALL VALUES \
+             ('wards'::pg_catalog.regclass)) AND contype = 'f' AND conparentid = 0 ORDER BY conname",
+            vec![
+                "beds_Code_fkey|beds|FOREIGN KEY (\"Code\") REFERENCES wards(code)",
+                "beds_ward_fkey|beds|FOREIGN KEY (ward) REFERENCES wards(id) ON DELETE CASCADE",
+            ],
+        ),
+        (
+            "select relname, relhastriggers from pg_class where relkind = 'r' and relname in ('beds', 'wards') order by 1",
+            vec!["beds|t", "wards|t"],
+        ),
+        (
+            "select conkey, confkey, confupdtype, confdeltype, confmatchtype from pg_constraint where conname = 'beds_ward_fkey'",
+            vec!["{1}|{1}|a|c|s"],
+        ),
+    ] {
+        assert_eq!(rows(&mut client, sql).await, expected, "{sql}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn defaults_of_columns_are_told_also_in_subqueries() {
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;

@@ -25,7 +25,7 @@ impl RowLocks {
     /// The locks of tables, advisory locks, and the locks of rows for which somebody waits.
     pub(crate) fn shown(&self) -> Vec<ShownLock> {
         let inner = self.inner.lock();
-        let is_shown = |key: &LockKey, waits: bool| waits || !matches!(key, LockKey::Row(_));
+        let is_shown = |key: &LockKey, waits: bool| waits || !matches!(key, LockKey::Row(_) | LockKey::Keys(..));
         let shown = inner.locks.iter().filter(|(key, lock)| is_shown(key, !lock.waiters.is_empty()));
         let mut all = Vec::new();
         for (key, lock) in shown {
