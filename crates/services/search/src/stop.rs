@@ -13,7 +13,7 @@ use crate::error::{CANCELLED, STOPPED, SearchError};
 use crate::memory::MemoryUse;
 
 /// How long after its time a search may still read the documents of the hits that it has.
-const FETCH_GRACE: Duration = Duration::from_millis(500);
+pub(crate) const FETCH_GRACE: Duration = Duration::from_millis(500);
 
 /// See the head comment of this file.
 #[derive(Debug, Default)]

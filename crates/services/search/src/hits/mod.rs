@@ -27,7 +27,7 @@ use crate::memory::{MemoryPatience, MemoryUse, SearchMemory};
 use crate::query::{FixedScoreQuery, QueryContext, boosted, build};
 use crate::recording::ReadNotes;
 use crate::rights::MessageScope;
-use crate::stop::SearchStop;
+use crate::stop::{FETCH_GRACE, SearchStop};
 
 mod best;
 mod body;
@@ -107,6 +107,8 @@ impl SearchTarget {
 impl SearchLimits {
     /// Memory of one search, which waits for it until it is cancelled or its time is over.
     pub(crate) fn memory(&self, cancelled: &Arc<AtomicBool>, until: Option<Instant>) -> MemoryUse {
+        // As long as the documents of hits may be read.
+        let until = until.map(|until| until + FETCH_GRACE);
         let patience = MemoryPatience::new(Arc::clone(cancelled), until);
         MemoryUse::new(self.of_all.clone(), self.found_bytes).waiting(self.owner, patience)
     }

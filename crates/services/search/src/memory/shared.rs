@@ -128,7 +128,8 @@ impl MemoryShares {
         if more > self.left || !self.is_within_share(asker, more, share) {
             return false;
         }
-        if self.held(asker.number) > 0 {
+        // Little of what is left goes past those that wait for more than there is.
+        if self.held(asker.number) > 0 || more <= self.left / 8 {
             return true;
         }
         let own = self.rank(asker, self.ticket(asker.number));
@@ -150,8 +151,15 @@ impl MemoryShares {
         }
         let by_share = !self.is_within_share(asker, more, share);
         let own = self.ticket(asker.number);
-        let mut holders = self.parts.values().filter(|part| part.held > 0 && (!by_share || part.owner == asker.owner));
-        holders.all(|part| part.waits.is_some_and(|waits| waits.ticket <= own))
+        let mut holders =
+            self.parts.iter().filter(|(_, part)| part.held > 0 && (!by_share || part.owner == asker.owner));
+        // One that may take goes on as soon as it wakes.
+        holders.all(|(number, part)| {
+            let other = MemoryAsker { number: *number, owner: part.owner };
+            part.waits.is_some_and(|waits| {
+                waits.ticket <= own && (*number == asker.number || !self.may_take(other, waits.more, share))
+            })
+        })
     }
 
     fn part(&mut self, asker: MemoryAsker) -> &mut SearchPart {

@@ -152,10 +152,8 @@ impl Registry {
     /// Ends the statements of clients that have disconnected. To be called again and again.
     pub(super) fn end_abandoned(&self) {
         let inner = self.inner.lock();
-        inner.entries.values().filter(|entry| entry.is_abandoned()).for_each(|entry| {
-            entry.canceller.terminate();
-            entry.notify.notify_waiters();
-        });
+        // One that waits until the client reads hears of it only by the end of its socket (`session_thread`).
+        inner.entries.values().filter(|entry| entry.is_abandoned()).for_each(Entry::terminate);
     }
 
     /// The role that logged in to a connection.

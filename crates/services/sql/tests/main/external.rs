@@ -87,7 +87,7 @@ async fn files_of_a_folder_are_a_table_that_is_only_read() {
             ("CREATE EXTERNAL TABLE IF NOT EXISTS e STORED AS PARQUET LOCATION '{}'", "CREATE EXTERNAL TABLE"),
             (
                 "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_name = 'f' ORDER BY ordinal_position",
-                "f|name|text\nf|id|integer",
+                "f|name|character varying\nf|id|integer",
             ),
             ("SELECT table_type FROM information_schema.tables WHERE table_name IN ('e', 'f')", "BASE TABLE\nBASE TABLE"),
             ("DROP VIEW e", "error 42809"),

@@ -513,10 +513,10 @@ mod tests {
             };
             let (begin, repeated, end) = (some(5), some(6), some(3));
             let of = |times: usize| format!("SELECT {begin} {} {end}", format!("{repeated} ").repeat(times));
-            let tree = |times: usize| Parser::parse_sql(&PostgreSqlDialect {}, &of(times)).ok();
-            if let Some(tree) = tree(2) {
-                let ours = Parser::parse_sql(&BoundedDialect::new(0), &of(2));
-                assert_eq!(ours.as_ref(), Ok(&tree), "seed {seed}: {}", of(2));
+            // Within bounds: one text in some millions would take the parser minutes (233 s, 2026-11-28).
+            let tree = |times: usize| Parser::parse_sql(&BoundedDialect::new(0), &of(times)).ok();
+            if let Ok(theirs) = Parser::parse_sql(&PostgreSqlDialect {}, &of(2)) {
+                assert_eq!(tree(2), Some(theirs), "seed {seed}: {}", of(2));
             }
             let (Some(few), Some(more)) = (tree(6), tree(14)) else { continue };
             if nests(&more) >= nests(&few) + 8 {

@@ -69,6 +69,11 @@ impl PendingKeys {
         self.assigned = Some((table, columns));
     }
 
+    /// The statement may change all columns again.
+    pub(crate) fn clear_assigned(&mut self) {
+        self.assigned = None;
+    }
+
     /// Whether the statement may change one of these columns of a table.
     pub(crate) fn may_change(&self, table: u64, columns: &[usize]) -> bool {
         match &self.assigned {

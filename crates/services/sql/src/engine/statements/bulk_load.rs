@@ -42,6 +42,11 @@ impl BulkLoad {
 
     /// Adds rows that have all of the table's columns, in its types.
     pub(crate) fn push(&mut self, transaction: &SessionTransaction, columns: Vec<ArrayRef>) -> Result<(), SqlError> {
+        if self.table.refers_to(self.table.id) {
+            // Its rows are looked for while others come: they cannot wait for a row group.
+            self.rows += columns.first().map_or(0, |column| column.len()) as u64;
+            return self.engine.insert_rows(transaction, &self.table, &columns, Existing::Refuse).map(drop);
+        }
         check_rows(transaction, &self.table, &columns)?;
         if !self.table.foreign_keys.is_empty() {
             let rows: Vec<usize> = (0..columns.first().map_or(0, |column| column.len())).collect();

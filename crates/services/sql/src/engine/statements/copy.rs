@@ -27,6 +27,7 @@ use crate::engine::parse::ast::{folded, resolve};
 use crate::engine::parse::statement_check;
 use crate::engine::plan::access::{Access, hidden};
 use crate::engine::plan::prepared;
+use crate::engine::run::cancellable_stream;
 use crate::engine::semantics::assignment_casts::assign;
 use crate::engine::session::row_locks::{LockOwner, Wanted};
 use crate::engine::session::transaction::SessionTransaction;
@@ -208,7 +209,11 @@ impl CopySink for CopyRows {
             _ => 0,
         };
         while let Some(wait) = self.missing_keys()? {
-            references::wait(wait, self.most).await?;
+            tokio::select! {
+                biased;
+                why = cancellable_stream::ended(&self.running, self.access.as_ref()) => return Err(why),
+                waited = references::wait(wait, self.most) => waited?,
+            }
         }
         self.access.as_ref().map_or(Ok(()), Access::recheck)?;
         self.running.close()?;

@@ -286,6 +286,9 @@ pub(crate) fn truncate(session: &mut Session, tables: &Truncate) -> Result<State
         return Err(SqlError::unsupported("TRUNCATE with options"));
     }
     let names: Vec<&ObjectName> = tables.table_names.iter().map(|target| &target.name).collect();
+    for name in &names {
+        changed_table::table(session, name, Action::TableTruncate)?;
+    }
     foreign_keys::refuse_truncate(session, &names)?;
     for target in &tables.table_names {
         let table = changed_table::table(session, &target.name, Action::TableTruncate)?;

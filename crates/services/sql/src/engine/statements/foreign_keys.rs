@@ -18,6 +18,7 @@ use super::{changed_table, references};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, TARGET, folded, resolve};
+use crate::table::key::is_key_type;
 use crate::table::{Column, ForeignKey, KeyAction, SqlType, Table, catalog};
 
 /// A FOREIGN KEY constraint as it is declared.
@@ -179,7 +180,11 @@ fn free_name(table: &Table, new: &NewForeignKey) -> Result<String, SqlError> {
 
 /// Refuses columns whose values are not encoded alike. Errors: 42804; 0A000 for types that PostgreSQL compares.
 fn check_types(name: &str, own: &Column, key: &Column) -> Result<(), SqlError> {
-    if own.kind.arrow() == key.kind.arrow() {
+    if matches!(own.kind, SqlType::Real | SqlType::Double) {
+        // Keys are equal where all NaN are, conditions where their bits are.
+        return Err(SqlError::unsupported(format!("FOREIGN KEY of {}", own.kind.name())));
+    }
+    if own.kind.arrow() == key.kind.arrow() && is_key_type(own.kind) {
         return Ok(());
     }
     let is_number = |kind: SqlType| kind.arrow().is_numeric();
@@ -272,7 +277,11 @@ pub(crate) fn needs_columns(session: &Session, table: &Table, dropped: &[usize])
 
 /// Refuses another type of a column that refers or is referred to. Errors: 0A000.
 pub(crate) fn refuse_type_of_key(table: &Table, at: usize) -> Result<(), SqlError> {
-    let own = table.foreign_keys.iter().any(|key| key.columns.contains(&at));
+    // What the statement has itself added is not among those that refer to the table yet.
+    let own = table
+        .foreign_keys
+        .iter()
+        .any(|key| key.columns.contains(&at) || (key.parent == table.id && key.parent_columns.contains(&at)));
     match own || table.referenced.iter().any(|columns| columns.contains(&at)) {
         true => Err(SqlError::unsupported("another type of a column of a foreign key")
             .with_hint("Drop the foreign key, change the types, and add it again.")),

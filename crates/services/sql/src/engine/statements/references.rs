@@ -448,7 +448,11 @@ async fn act(
         for at in &foreign.columns {
             values[*at] = new_null_array(values[*at].data_type(), batch.num_rows());
         }
-        engine.update_rows(transaction, child, batch.column(0), &values)?;
+        // Nothing else of the rows changes: their other keys are there, or are followed themselves.
+        transaction.pending_keys().set_assigned(child.id, foreign.columns.clone());
+        let updated = engine.update_rows(transaction, child, batch.column(0), &values);
+        transaction.pending_keys().clear_assigned();
+        updated?;
     }
     Ok(())
 }

@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// What there is to read now, until the end or until nothing comes for a moment.
-    pub(super) async fn says(&mut self) -> Vec<u8> {
+    pub(super) async fn unread(&mut self) -> Vec<u8> {
         let mut said = Vec::new();
         let reading = self.socket.read_to_end(&mut said);
         let _ = tokio::time::timeout(Duration::from_millis(50), reading).await;

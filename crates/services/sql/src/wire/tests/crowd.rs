@@ -64,7 +64,7 @@ async fn silent_connections_are_bounded_and_make_room_for_a_login_and_a_cancel_a
     assert!(door.refused["address_full"] >= 1 && door.ended["newcomer"] >= 1 && door.proven == 2, "{door:?}");
     let mut told = false;
     for client in &mut silent {
-        let said = client.says().await;
+        let said = client.unread().await;
         told |= said.starts_with(b"E") && said.windows(5).any(|code| code == b"53300");
     }
     assert!(told, "who finds no place is told why");

@@ -118,7 +118,8 @@ async fn agrees(file: &str, at_least: usize) {
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;
     for line in file.lines().filter_map(|line| line.strip_prefix("> ")) {
-        assert!(client.query(line).await.errors().is_empty(), "{line}");
+        let outcome = client.query(line).await;
+        assert!(outcome.errors().is_empty(), "{line}: {outcome:?}");
     }
     let cases = cases(&file);
     assert!(cases.len() > at_least, "the file is whole");
