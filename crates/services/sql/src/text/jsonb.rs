@@ -285,6 +285,11 @@ mod tests {
         assert_eq!(parse("\"\\u0000\"").expect_err("no text has it").code(), "22P05");
         assert_eq!(parse("1e1000").expect_err("many digits").code(), "0A000");
         assert_eq!(parse("1e-99999999999999999999").expect_err("many digits").code(), "0A000");
+        // The longest numbers that are taken are read as they are written.
+        for longest in ["5e-999", "1e999", "-2.5e-998"] {
+            let written = parse(longest).expect("it has a thousand digits").text().expect("it is short");
+            assert_eq!(parse(&written).expect("it is one of ours").text().expect("it is short"), written, "{longest}");
+        }
         assert_eq!(parse("[".repeat(DEPTH_MAX + 1).as_str()).expect_err("deep").code(), "54001");
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         assert_eq!(parse(&deep).and_then(|deep| decode(&encode(&deep)?)?.text()).expect("as deep as may be"), deep);

@@ -245,7 +245,8 @@ pub(crate) fn number(text: &str) -> Result<Document, SqlError> {
     let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let is_zero = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
     let exponent = if is_zero { exponent.min(DIGITS_MAX as i64) } else { exponent };
-    if mantissa.len() > DIGITS_MAX || exponent.unsigned_abs() > DIGITS_MAX as u64 {
+    // The point counts for none: what is written for 5e-999 is read again.
+    if whole.len() + part.len() > DIGITS_MAX || exponent.unsigned_abs() > DIGITS_MAX as u64 {
         return Err(too_long());
     }
     let digits = format!("{whole}{part}");
