@@ -17,6 +17,7 @@
 //!                                  Descriptors            what the process may have open, and what is left to storage
 //!
 //!   connections   every one that is open, of every port and those opened by the node: listed, counted, closed from outside
+//!   socket        the options of all; shared_socket: one that a session reads while others see whether its peer is there still
 //!
 //!   service manager --sockets--> listeners                 service_manager: activation, readiness, status, watchdog
 //!   schedule    when a service or an operation works, by the clocks of a zone
@@ -56,6 +57,7 @@ pub mod profiling;
 pub mod rewriting;
 pub mod schedule;
 pub mod service_manager;
+mod shared_socket;
 pub mod socket;
 pub mod status;
 mod stoppable;
@@ -80,4 +82,5 @@ pub use opening::NodeStore;
 pub use peers::Network;
 pub use places::{NoPlace, RolePlace, RolePlaces};
 pub use schedule::{Schedule, ScheduleState};
+pub use shared_socket::SharedSocket;
 pub use tls::{Renewal, ServerFiles, TlsError, TlsInForce, TlsOptions};

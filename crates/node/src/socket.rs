@@ -1,7 +1,6 @@
 //! Options that all TCP sockets of a node have.
 
 use std::io;
-use std::net::Shutdown;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -27,20 +26,4 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
     socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive)
-}
-
-/// The peer reads the end after what was written; nothing more can be.
-///
-/// # Errors
-/// Those of the system: the peer may be gone.
-pub fn end_writing(socket: &TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(socket).shutdown(Shutdown::Write)
-}
-
-/// Nothing more can be read or written here, whoever waits for it.
-///
-/// # Errors
-/// Those of the system: the peer may be gone.
-pub fn shut_down(socket: &TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(socket).shutdown(Shutdown::Both)
 }

@@ -38,7 +38,6 @@ mod serve;
 mod server;
 mod server_options;
 mod server_state;
-mod session_socket;
 mod session_thread;
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,6 @@ mod lanes;
 mod logins;
 mod options;
 mod pulse;
-mod shared;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -39,7 +38,9 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, certificate, socket};
+use node::{
+    Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, SharedSocket, TlsInForce, certificate, socket,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -53,7 +54,6 @@ use held::HeldResponses;
 use lanes::{ConnectionUse, RequestLanes};
 use logins::{CountedRole, HttpLogins, HttpOrigin};
 use pulse::{ConnectionPulse, PulsedIo};
-use shared::SharedSocket;
 
 pub use figures::SearchFigures;
 pub use options::{HttpError, HttpOptions, HttpTimes, LaneBounds};
@@ -282,7 +282,7 @@ where
                 }
             }
         }
-        if ticked && pulse.is_ahead() && below.is_left().await {
+        if ticked && pulse.is_ahead() && below.is_left() {
             return;
         }
     }

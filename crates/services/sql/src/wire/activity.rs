@@ -106,11 +106,6 @@ impl Activity {
     }
 
     /// The present activity.
-    pub(super) fn is_active(&self) -> bool {
-        self.doing.lock().state == "active"
-    }
-
-    /// What it does.
     pub(super) fn now(&self) -> Doing {
         self.doing.lock().clone()
     }

@@ -7,13 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::FutureExt;
+use node::SharedSocket;
 use node::identity::{Caller, RightsView, RoleId};
 use parking_lot::Mutex;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::SecretKey;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::activity::{Activity, Doing};
@@ -35,7 +33,7 @@ struct Entry {
     caller: Caller,
     terminated: watch::Sender<bool>,
     /// Once the session reads it.
-    socket: Option<Arc<TcpStream>>,
+    socket: Option<SharedSocket>,
 }
 
 impl Entry {
@@ -48,14 +46,6 @@ impl Entry {
         self.terminated.send_replace(true);
         self.canceller.terminate();
         self.notify.notify_waiters();
-    }
-
-    /// Whether the client has gone, or has ended its half, while a statement runs. It costs no call of the system: the runtime of the
-    /// socket notes it.
-    fn is_abandoned(&self) -> bool {
-        let Some(socket) = self.socket.as_ref().filter(|_| self.activity.is_active()) else { return false };
-        let ready = socket.ready(Interest::READABLE).now_or_never();
-        ready.is_some_and(|ready| ready.map_or(true, |ready| ready.is_read_closed()))
     }
 }
 
@@ -149,11 +139,12 @@ impl Registry {
         inner.entries.values().filter(|entry| view.holds(&entry.caller).is_err()).for_each(Entry::terminate);
     }
 
-    /// Ends the statements of clients that have disconnected. To be called again and again.
+    /// Ends the sessions of clients that have disconnected: one that computes, or waits until its client reads, does not see that itself.
+    /// To be called again and again.
     pub(super) fn end_abandoned(&self) {
         let inner = self.inner.lock();
-        // One that waits until the client reads hears of it only by the end of its socket (`session_thread`).
-        inner.entries.values().filter(|entry| entry.is_abandoned()).for_each(Entry::terminate);
+        let is_left = |entry: &&Entry| entry.socket.as_ref().is_some_and(SharedSocket::is_left);
+        inner.entries.values().filter(is_left).for_each(Entry::terminate);
     }
 
     /// The role that logged in to a connection.
@@ -179,10 +170,10 @@ impl Registry {
 }
 
 impl Registered {
-    /// From now on a statement ends when the client of this socket disconnects.
-    pub(super) fn reads(&self, socket: &Arc<TcpStream>) {
+    /// From now on the session ends when the client of this socket disconnects.
+    pub(super) fn reads(&self, socket: SharedSocket) {
         if let Some(entry) = self.registry.inner.lock().entries.get_mut(&self.process) {
-            entry.socket = Some(Arc::clone(socket));
+            entry.socket = Some(socket);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use device::supervise::caught;
 use node::identity::Guard;
-use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, TlsInForce, socket};
+use node::{Admission, CountedIo, Door, Permit, Policy, Reason, Renewal, SharedSocket, TlsInForce, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -26,7 +26,6 @@ use super::reader::SqlReader;
 use super::registry::Registry;
 use super::server_options::{WireError, WireOptions};
 use super::server_state::ServerState;
-use super::session_socket::SessionSocket;
 use super::session_thread;
 use super::session_thread::GRACE as GRACE_OF_SESSION;
 use crate::Engine;
@@ -108,7 +107,7 @@ impl Server {
     }
 }
 
-/// How often clients with a running statement are looked for that have disconnected.
+/// How often clients are looked for that have disconnected.
 const LOOKS: Duration = Duration::from_millis(250);
 
 async fn accept(
@@ -175,13 +174,13 @@ async fn connection(
 ) {
     // Without these options replies are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
-    let socket = Arc::new(socket);
-    let counted = CountedIo::new(SessionSocket::new(Arc::clone(&socket)), permit.connection());
+    let socket = SharedSocket::new(socket);
+    let counted = CountedIo::new(socket.clone(), permit.connection());
     let mut connection = Connection::new(Box::new(counted), shared.options.message_bytes_max);
     let opened = open(&mut connection, (peer, &mut permit), tls, shared).await;
     let ended = match opened {
         Ok(Ok(Some(entered))) => {
-            return session_thread::serve((connection, &socket), entered, shared, (peer, permit)).await;
+            return session_thread::serve((connection, socket), entered, shared, (peer, permit)).await;
         }
         Ok(Ok(None)) => Err(ConnectionError::Closed),
         Ok(Err(broken)) => Err(broken),

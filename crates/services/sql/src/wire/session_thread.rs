@@ -1,4 +1,4 @@
-//! Runs a session on a thread of its own, which reads and writes its socket (`session_socket`).
+//! Runs a session on a thread of its own, which reads and writes its socket ([`SharedSocket`]).
 //!
 //! The work of a session, planning a query or changing rows, delays neither sockets nor logins nor other sessions. A
 //! client that disconnects is noticed while the session computes: then its statement is ended (`registry`). A thread that does not
@@ -8,8 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::{Permit, socket};
-use tokio::net::TcpStream;
+use node::{Permit, SharedSocket};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -30,25 +29,24 @@ pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io
 
 /// Serves a logged-in client until it disconnects or is disconnected.
 pub(super) async fn serve(
-    (connection, tcp): (Connection, &Arc<TcpStream>),
+    (connection, socket): (Connection, SharedSocket),
     entered: Entered,
     shared: &Arc<ServerState>,
     (peer, permit): (SocketAddr, Permit),
 ) {
-    entered.registered.reads(tcp);
+    entered.registered.reads(socket.clone());
     let canceller = entered.session.canceller();
     let mut terminated = entered.registered.terminated.clone();
     let (ended, mut done) = oneshot::channel();
     let shared = Arc::clone(shared);
     let session = move || {
         run(connection, entered, &shared, peer);
-        drop(permit);
-        // This fails if the session took too long and is no longer awaited.
-        let _ = ended.send(());
+        // Who waits closes the socket before it gives the place back. If the session took too long, nobody does.
+        let _ = ended.send(permit);
     };
     if let Err(error) = start("sql session", session) {
         tracing::warn!(%peer, %error, "cannot start a thread for a session");
-        let _ = socket::shut_down(tcp);
+        let _ = socket.shut_down();
         return;
     }
     let told = async {
@@ -65,12 +63,15 @@ pub(super) async fn serve(
         None => {
             canceller.terminate();
             // It may wait for a client that does not read.
-            let _ = socket::shut_down(tcp);
+            let _ = socket.shut_down();
             timeout(GRACE, done).await
         }
     };
     match outcome {
-        Ok(Ok(())) => {}
+        Ok(Ok(permit)) => {
+            drop(socket);
+            drop(permit);
+        }
         // A panic is a fault of this program. It ended its own connection and transaction, and no other.
         Ok(Err(_)) => tracing::error!(%peer, "a session ended by a panic"),
         Err(_) => tracing::warn!(%peer, "a session does not end: its thread continues alone"),

@@ -109,6 +109,11 @@ impl Client {
         let _ = self.socket.write_all(bytes).await;
     }
 
+    /// Sends nothing more, which the server reads.
+    pub(super) async fn end_side(&mut self) {
+        self.socket.shutdown().await.expect("it is open");
+    }
+
     pub(super) async fn message(&mut self, kind: u8, body: &[u8]) {
         let head = [&[kind][..], &(body.len() as u32 + 4).to_be_bytes()].concat();
         self.send(&[&head, body].concat()).await;

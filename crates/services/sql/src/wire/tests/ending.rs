@@ -66,6 +66,20 @@ async fn a_client_that_hangs_up_ends_what_it_ran() {
 }
 
 #[tokio::test]
+async fn a_client_that_ends_its_side_and_reads_no_more_ends_its_session() {
+    let server = server(|_| {}).await;
+    let mut left = Client::trusted(&server).await;
+    left.send_query("select repeat('x', 1000) from generate_series(1, 100000000) a(x)").await;
+    let mut other = Client::trusted(&server).await;
+    in_time("the look", until_active(&mut other, "repeat", 1)).await;
+    left.end_side().await;
+    in_time("what nobody reads", until_active(&mut other, "repeat", 0)).await;
+    assert_eq!(other.query("select pid from pg_stat_activity").await.rows().len(), 1);
+    drop(left);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_statement_ends_when_its_time_is_over_also_while_it_is_planned() {
     let server = server(|_| {}).await;
     let subqueries: Vec<String> =
