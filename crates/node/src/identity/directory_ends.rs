@@ -16,6 +16,8 @@ use super::role::RoleId;
 pub(super) struct DirectoryEnds {
     up_to: BTreeMap<RoleId, u64>,
     gone: BTreeSet<RoleId>,
+    /// Of these it was said that their sessions ended; until it lets them in.
+    told: BTreeSet<RoleId>,
 }
 
 impl DirectoryEnds {
@@ -39,6 +41,20 @@ impl DirectoryEnds {
         }
     }
 
+    /// Notes whether it was said that sessions of a role ended.
+    pub(super) fn set_told(&mut self, id: RoleId, is_told: bool) {
+        if is_told {
+            self.told.insert(id);
+        } else {
+            self.told.remove(&id);
+        }
+    }
+
+    /// Whether it was said since the directory let the role in last.
+    pub(super) fn is_told(&self, id: RoleId) -> bool {
+        self.told.contains(&id)
+    }
+
     /// Whether the directory lets a role in no more.
     pub(super) fn is_gone(&self, id: RoleId) -> bool {
         self.gone.contains(&id)
@@ -53,5 +69,6 @@ impl DirectoryEnds {
     pub(super) fn retain(&mut self, is_there: impl Fn(RoleId) -> bool) {
         self.up_to.retain(|id, _| is_there(*id));
         self.gone.retain(|id| is_there(*id));
+        self.told.retain(|id| is_there(*id));
     }
 }

@@ -181,9 +181,9 @@ impl Guard {
     pub(super) fn end_directory_sessions(&self, id: RoleId, up_to: u64, is_gone: bool) -> bool {
         let is_new = {
             let mut ended = locked(&self.directory_ended);
-            let was_gone = ended.is_gone(id);
+            let (was_gone, was_told) = (ended.is_gone(id), ended.is_told(id));
             // A session may have begun beside the answer that was the first one: later ones end it.
-            if is_gone && was_gone && ended.has_ended(id, up_to) {
+            if was_told && (was_gone || !is_gone) && ended.has_ended(id, up_to) {
                 return false;
             }
             let mut all = DirectoryEnds::clone(&ended);
@@ -194,8 +194,9 @@ impl Guard {
             if is_gone {
                 all.set_gone(id, true);
             }
+            all.set_told(id, true);
             *ended = Arc::new(all);
-            !(is_gone && was_gone)
+            !was_told || (is_gone && !was_gone)
         };
         self.view_again();
         is_new
@@ -205,11 +206,12 @@ impl Guard {
     pub(super) fn back_in_directory(&self, id: RoleId) {
         {
             let mut ended = locked(&self.directory_ended);
-            if !ended.is_gone(id) {
+            if !ended.is_gone(id) && !ended.is_told(id) {
                 return;
             }
             let mut all = DirectoryEnds::clone(&ended);
             all.set_gone(id, false);
+            all.set_told(id, false);
             *ended = Arc::new(all);
         }
         self.view_again();

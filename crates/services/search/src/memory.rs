@@ -77,6 +77,20 @@ impl MemoryUse {
         self
     }
 
+    /// The same, of a part of another search: what both hold is that one's, so that neither waits for the other.
+    #[must_use]
+    pub fn part_of(mut self, number: Option<u64>) -> MemoryUse {
+        if let (Some((_, asker)), Some(number)) = (&mut self.of_all, number) {
+            asker.number = number;
+        }
+        self
+    }
+
+    /// The number of its search in the memory of all.
+    pub fn number(&self) -> Option<u64> {
+        self.of_all.as_ref().map(|(_, asker)| asker.number)
+    }
+
     /// Takes memory; waits if others have it.
     ///
     /// Errors: the search, or all of them, would have more than they may; then none is taken.
@@ -171,6 +185,12 @@ pub fn value_bytes(value: &Value) -> usize {
         Value::Object(object) => object_bytes(object),
     };
     size_of::<Value>() + inside
+}
+
+/// Memory of a source and of the object that is read of it, at most, about: each value and each key stands behind one of these marks.
+pub fn source_bytes(source: &[u8]) -> usize {
+    let count = |marks: &[u8]| source.iter().filter(|byte| marks.contains(byte)).count();
+    2 * source.len() + count(b":") * (ENTRY_BYTES * 4 / 3 + 1) + count(b",[{") * 2 * size_of::<Value>()
 }
 
 /// Memory of what is in an object, about.

@@ -161,9 +161,11 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
                 Err(why) => refused = Some(why),
             }
         }
+        // One for all: they work at the same time.
+        let deadline = Instant::now() + core.options.checkpoint_timeout;
         for (copy, reported) in started {
             let number = copy.number;
-            match wait_saved(core, number, &reported) {
+            match wait_saved(core, (number, deadline), &reported) {
                 Ok(()) => saved = saved.with(number),
                 Err(why) => failures.push((copy, why)),
             }
@@ -194,8 +196,11 @@ pub(crate) fn run(core: &Core, complete: Members) -> Result<(), VolumeError> {
 }
 
 /// Waits for the save of a copy. On media of a thin volume that fill up meanwhile new data ends at once, not when the save does.
-fn wait_saved(core: &Core, number: u8, reported: &mpsc::Receiver<Result<(), VolumeError>>) -> Result<(), VolumeError> {
-    let deadline = Instant::now() + core.options.checkpoint_timeout;
+fn wait_saved(
+    core: &Core,
+    (number, deadline): (u8, Instant),
+    reported: &mpsc::Receiver<Result<(), VolumeError>>,
+) -> Result<(), VolumeError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match reported.recv_timeout(left.min(if core.thin.is_some() { thin::LOOK } else { left })) {

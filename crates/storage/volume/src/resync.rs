@@ -56,15 +56,28 @@ pub enum Step {
 }
 
 /// Attaches a copy that was out. Returns its number.
-pub(crate) fn attach(core: &Core, place: Place) -> Result<u8, VolumeError> {
+pub(crate) fn attach(core: &Core, expected: Option<u8>, place: Place) -> Result<u8, VolumeError> {
     let _one = core.attaching.lock();
     ready(core)?;
-    let found = look(core, &place)?;
+    let found = match expected {
+        Some(number) if number >= core.copies || core.copy(number).is_some() => {
+            return Err(VolumeError::Attached(number));
+        }
+        Some(number) => {
+            core.wait_left(number)?;
+            let looked = place.clone();
+            on_place(core, number, move || copy::peek(&looked))?
+        }
+        None => look(core, &place)?,
+    };
     if found.volume != core.volume {
         return Err(foreign(&found.volume, &core.volume));
     }
     VolumeKeys::check_all(core.options.keys.as_deref(), found.encryption())?;
     let number = found.copy;
+    if expected.is_some_and(|expected| expected != number) {
+        return Err(VolumeError::Twice(number));
+    }
     if core.copy(number).is_some() || number >= core.copies {
         return Err(VolumeError::Attached(number));
     }

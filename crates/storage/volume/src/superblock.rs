@@ -194,10 +194,11 @@ impl Superblock {
     /// Writes slots anew that are damaged, of a superblock that has promised this term and no other; returns how many there were.
     pub(crate) fn mend(device: &Arc<dyn Device>, promised: Epoch) -> Result<u64, VolumeError> {
         let current = Superblock::read(&**device)?;
-        let expected = current.encode();
         let is_damaged = |slot: &u64| {
             let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-            device.read(*slot * BLOCK_BYTES as u64, &mut bytes).is_err() || bytes[..] != expected[..]
+            // A newer one is another owner's change, which is under way.
+            device.read(*slot * BLOCK_BYTES as u64, &mut bytes).is_err()
+                || !matches!(Superblock::decode(&bytes), Ok(Some(found)) if found.sequence >= current.sequence)
         };
         let damaged = (0..2).filter(is_damaged).count() as u64;
         if damaged == 0 || current.promised != promised {

@@ -173,9 +173,18 @@ impl Volume {
     /// Errors: [`VolumeError::TooOld`] ([`replace`](Volume::replace) it), [`VolumeError::Foreign`], [`VolumeError::Attached`],
     /// [`VolumeError::BelowMinimum`] (the volume was opened with too few copies); those of the copy, which is then out as before.
     pub fn attach(&self, place: Place) -> Result<u8, VolumeError> {
-        let number = resync::attach(self.core(), place)?;
+        let number = resync::attach(self.core(), None, place)?;
         self.upkeep.wake();
         Ok(number)
+    }
+
+    /// As [`attach`](Volume::attach), of a copy whose number is known: as long as a look at its place hangs, there is no other one.
+    ///
+    /// Errors: as [`attach`](Volume::attach); [`VolumeError::Twice`] where another copy lies there.
+    pub fn attach_copy(&self, number: u8, place: Place) -> Result<(), VolumeError> {
+        resync::attach(self.core(), Some(number), place)?;
+        self.upkeep.wake();
+        Ok(())
     }
 
     /// Makes a new copy at `place`, in the stead of copy `number`, which is out or missing. All content is copied.

@@ -189,6 +189,7 @@ impl MessageSearch {
             found_bytes: FOUND_BYTES,
             of_all: None,
             owner: None,
+            part_of: None,
             source_bytes: SOURCE_BYTES,
             now: jiff::Timestamp::now().as_millisecond(),
             window: WINDOW,

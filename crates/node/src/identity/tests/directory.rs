@@ -279,6 +279,19 @@ async fn who_is_gone_stays_so_when_it_is_locked_too_and_a_session_that_began_bes
 }
 
 #[tokio::test]
+async fn that_sessions_of_a_locked_user_ended_is_said_once_until_the_directory_lets_it_in() {
+    let server = TestDirectory::start().await;
+    let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));
+    guard.log_in("ann", RIGHT, None).await.expect("it is in a group");
+    let (id, _) = guard.role(&guard.view(), "ann").expect("it is there");
+    let said = [1, 1, 2, 3].map(|up_to| guard.end_directory_sessions(id, up_to, false));
+    assert_eq!(said, [true, false, false, false]);
+    assert!(guard.end_directory_sessions(id, 3, true), "that it is gone is news");
+    guard.back_in_directory(id);
+    assert!(guard.end_directory_sessions(id, 4, false));
+}
+
+#[tokio::test]
 async fn a_token_in_the_place_of_a_name_is_asked_about_nowhere_and_shown_to_nobody() {
     let server = TestDirectory::start().await;
     let guard = guard_with(Some(&LdapSettings { create: true, ..TestDirectory::settings(&[&server]) }));

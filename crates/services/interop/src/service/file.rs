@@ -174,9 +174,9 @@ impl Watcher {
         }
         let (of, had_folders) = (settings.clone(), self.had_folders);
         let open = move || if had_folders { Folders::open(&of) } else { make_and_open(&of) };
-        let folders = match self.opened(blocking(open), settings).await? {
-            Ok(folders) => folders,
-            Err(error) => return Some(Err(error)),
+        let folders = match self.answered(blocking(open), settings).await? {
+            Ok(Ok(folders)) => folders,
+            Ok(Err(error)) | Err(error) => return Some(Err(error)),
         };
         self.had_folders = true;
         let _turn = tokio::select! {
@@ -189,7 +189,10 @@ impl Watcher {
             let (found, grown) = (settled(&folders, &of, &mut seen), moved.grown(&folders));
             (found, folders, seen, (moved, grown))
         };
-        let (found, folders, seen, (moved, grown)) = blocking(looked).await?;
+        let (found, folders, seen, (moved, grown)) = match self.answered(blocking(looked), settings).await? {
+            Ok(looked) => looked,
+            Err(error) => return Some(Err(error)),
+        };
         (self.seen, self.moved) = (seen, moved);
         for file in grown {
             let (service, file) = (self.current.borrow().name.clone(), Path::new(&file).display().to_string());
@@ -205,20 +208,37 @@ impl Watcher {
         }
     }
 
-    /// Waits for the folders to be opened; none where it has stopped before that. Where they hang, the log and the status say so meanwhile.
-    async fn opened<T>(&mut self, opening: impl Future<Output = Option<T>>, of: &settings::FileService) -> Option<T> {
-        let mut opening = std::pin::pin!(opening);
+    /// Waits for work in the folders; none where it has stopped before that. Where they hang, the log and the status say so meanwhile, and a
+    /// reload that names other folders ends the waiting.
+    async fn answered<T>(
+        &mut self,
+        work: impl Future<Output = Option<T>>,
+        of: &settings::FileService,
+    ) -> Option<Result<T, InteropError>> {
+        let mut work = std::pin::pin!(work);
+        let silent = || InteropError::file("open", &of.folder)(no_answer(FOLDER_PATIENCE));
         tokio::select! {
-            opened = &mut opening => return opened,
+            done = &mut work => return done.map(Ok),
             () = tokio::time::sleep(FOLDER_PATIENCE) => {}
             _ = self.stopped.wait_for(|stop| *stop) => return None,
         }
         let name = self.current.borrow().name.clone();
-        self.hindrances.looked(&name, Err(InteropError::file("open", &of.folder)(no_answer(FOLDER_PATIENCE))));
+        self.hindrances.looked(&name, Err(silent()));
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = self.hindrances.words();
-        tokio::select! {
-            opened = &mut opening => opened,
-            _ = self.stopped.wait_for(|stop| *stop) => None,
+        loop {
+            tokio::select! {
+                done = &mut work => return done.map(Ok),
+                _ = self.stopped.wait_for(|stop| *stop) => return None,
+                Ok(()) = self.current.changed() => {
+                    let service = Arc::clone(&self.current.borrow());
+                    let new = settings_of(&service);
+                    if (&new.folder, &new.done, &new.error) != (&of.folder, &of.done, &of.error) {
+                        // The next look, at once, is at these.
+                        self.current.mark_changed();
+                        return Some(Err(silent()));
+                    }
+                }
+            }
         }
     }
 

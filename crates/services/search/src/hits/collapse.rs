@@ -102,6 +102,8 @@ pub(super) fn search(
     check(collapse, targets)?;
     let until = body.timeout.map(|timeout| Instant::now() + timeout);
     let memory = Arc::new(limits.memory(cancelled, until));
+    // Its searches wait for others, and not for it.
+    let limits = &limits.for_part_of(&memory);
     let mut search = CollapsedSearch { targets, limits, cancelled, until, memory, timed_out: false };
     let (mut found, groups) = search.groups(body, collapse)?;
     let shows = body.docvalue_fields.iter().any(|shown| shown.pattern == collapse.field);
@@ -174,6 +176,7 @@ impl CollapsedSearch<'_> {
             let is_last = found.hits < next.size || groups.len() == before || self.timed_out;
             let first = first.get_or_insert(found);
             if is_last || groups.len() >= wanted {
+                self.memory.take_value(&first.response)?;
                 let memory = Arc::clone(&self.memory);
                 let whole = SearchResult { response: first.response.take(), last: None, hits: 0, memory };
                 return Ok((whole, groups));

@@ -15,7 +15,7 @@ use crate::aggregation::seq_ref::{SEQ_REF, seq_of};
 use crate::error::SearchError;
 use crate::index::parse_source;
 use crate::mapping::Mapping;
-use crate::memory::object_bytes;
+use crate::memory::{object_bytes, source_bytes};
 use crate::query::QueryContext;
 use crate::schema::SEQ;
 use crate::source::{SourceFilter, stored_fields};
@@ -75,11 +75,12 @@ impl Fetcher<'_> {
             let seq = self.seq_of(number, &hit)?;
             let document = target.document_at(seq)?;
             self.left = self.left.checked_sub(document.source.len()).ok_or_else(super::too_large)?;
+            // A large one is in memory besides what is shown of it, and counts before it is.
+            let most = if document.source.len() > LARGE_BYTES { source_bytes(&document.source) } else { 0 };
+            self.stop.memory().take(most as u64)?;
             let source = parse_source(&document.source)?;
-            // A large one is in memory besides what is shown of it.
-            let read =
-                if document.source.len() > LARGE_BYTES { document.source.len() + object_bytes(&source) } else { 0 };
-            self.stop.memory().take(read as u64)?;
+            let read = most.min(document.source.len() + object_bytes(&source));
+            self.stop.memory().give((most - read) as u64);
             let mut shown = Map::new();
             shown.insert("_index".to_owned(), json!(view.name));
             if !body.without_metadata {
@@ -201,10 +202,9 @@ impl TopDocuments<'_> {
         hit.insert("_id".to_owned(), json!(document.id));
         let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
         if filter.is_shown() {
-            let read = parse_source(&document.source)?;
-            let bytes =
-                if document.source.len() > LARGE_BYTES { document.source.len() + object_bytes(&read) } else { 0 };
+            let bytes = if document.source.len() > LARGE_BYTES { source_bytes(&document.source) } else { 0 };
             self.stop.memory().take(bytes as u64)?;
+            let read = parse_source(&document.source)?;
             let source = Value::Object(filter.apply(read));
             self.stop.memory().take_value(&source)?;
             self.stop.memory().give(bytes as u64);

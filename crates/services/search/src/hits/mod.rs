@@ -110,7 +110,12 @@ impl SearchLimits {
         // As long as the documents of hits may be read.
         let until = until.map(|until| until + FETCH_GRACE);
         let patience = MemoryPatience::new(Arc::clone(cancelled), until);
-        MemoryUse::new(self.of_all.clone(), self.found_bytes).waiting(self.owner, patience)
+        MemoryUse::new(self.of_all.clone(), self.found_bytes).waiting(self.owner, patience).part_of(self.part_of)
+    }
+
+    /// The same for a search that is a part of the one with this memory.
+    pub(crate) fn for_part_of(&self, memory: &MemoryUse) -> SearchLimits {
+        SearchLimits { part_of: memory.number(), ..self.clone() }
     }
 }
 
@@ -133,6 +138,8 @@ pub struct SearchLimits {
     pub of_all: Option<Arc<SearchMemory>>,
     /// Whose searches share a part of that; none: nobody's.
     pub owner: Option<RoleId>,
+    /// The search of which it is a part, by its number there: what both hold counts as that one's. None: it is one by itself.
+    pub part_of: Option<u64>,
     /// Bytes of the sources of a response.
     pub source_bytes: usize,
     /// What `now` is, in milliseconds.

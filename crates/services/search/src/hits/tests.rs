@@ -49,6 +49,7 @@ pub(super) const LIMITS: SearchLimits = SearchLimits {
     found_bytes: 1 << 26,
     of_all: None,
     owner: None,
+    part_of: None,
     source_bytes: 1 << 24,
     now: 0,
     window: 10_000,

@@ -14,6 +14,7 @@ use super::rows::{self, DOCUMENT, ID_BYTES_MAX, IdState, REPLACED, StoredDocumen
 use super::{Counters, Fields, IndexedOp, SearchIndex, parse_source};
 use crate::document::{IndexedDocument, new_fields};
 use crate::error::SearchError;
+use crate::memory::object_bytes;
 use crate::schema::ROUTING;
 use crate::waiting::waiting;
 
@@ -223,18 +224,19 @@ impl SearchIndex {
             let reason = format!("a document of {} bytes; with its id it has at most {most}", source.len());
             return Err(SearchError::new(413, "document_too_large_exception", reason));
         }
-        let _turn = (source.len() > LARGE_BYTES).then(|| waiting(|| self.place.large_turn.lock()));
-        self.prepare(&parse_new(source)?)
+        self.prepare(&parse_new(source)?, source.len() > LARGE_BYTES)
     }
 
-    /// Reads a source by the present fields, after it has added the ones that are new.
-    fn prepare(&self, source: &Map<String, Value>) -> Result<Prepared, SearchError> {
+    /// Reads a source by the present fields, after it has added the ones that are new. The words of large ones are made one at a time.
+    fn prepare(&self, source: &Map<String, Value>, is_large: bool) -> Result<Prepared, SearchError> {
         for _ in 0..MAPPING_ATTEMPTS {
             let fields: Fields = self.fields.read().clone();
             match new_fields(&fields.mapping, source)? {
                 // It may make the index again, and waits for who refreshes it.
                 Some(update) => waiting(|| self.put_mapping(&update))?,
                 None => {
+                    // Nothing is waited for under it.
+                    let _turn = is_large.then(|| waiting(|| self.place.large_turn.lock()));
                     let Fields { mapping, analyzers, schema, generation } = &fields;
                     let document = IndexedDocument::prepare(mapping, analyzers, schema, source)?;
                     return Ok(Prepared { document, generation: *generation });
@@ -397,7 +399,7 @@ impl Attempt<'_> {
                 }
             },
         };
-        let ready = self.index.prepare(&source)?;
+        let ready = self.index.prepare(&source, object_bytes(&source) > LARGE_BYTES)?;
         let source = Bytes::from(Value::Object(source).to_string());
         let outcome = self.store(id, (state, version), routing.as_deref(), &source, ready)?;
         Ok(OpOutcome { source: Some(source), ..outcome })

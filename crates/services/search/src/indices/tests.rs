@@ -267,6 +267,7 @@ fn found(index: &Arc<SearchIndex>, query: &Value) -> u64 {
         found_bytes: 1 << 20,
         of_all: None,
         owner: None,
+        part_of: None,
         source_bytes: 1 << 20,
         now: 0,
         window: 10_000,

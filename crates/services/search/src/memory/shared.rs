@@ -94,6 +94,8 @@ struct MemoryShares {
     tickets: u64,
     /// By the numbers of searches.
     parts: HashMap<u64, SearchPart>,
+    /// What those of a role hold together.
+    of_role: HashMap<Option<RoleId>, u64>,
 }
 
 impl MemoryShares {
@@ -103,8 +105,7 @@ impl MemoryShares {
 
     /// What the other searches of its owner hold.
     fn held_beside(&self, asker: MemoryAsker) -> u64 {
-        let others = self.parts.iter().filter(|(number, part)| **number != asker.number && part.owner == asker.owner);
-        others.map(|(_, part)| part.held).sum()
+        self.of_role.get(&asker.owner).map_or(0, |held| held.saturating_sub(self.held(asker.number)))
     }
 
     /// Whether its role has no more than its share with so much more.
@@ -149,7 +150,14 @@ impl MemoryShares {
         if self.held(asker.number) == 0 {
             return false;
         }
-        let by_share = !self.is_within_share(asker, more, share);
+        // Those of others count too where one of its role waits for what these hold: it ends then, and gives back.
+        let by_share = !self.is_within_share(asker, more, share)
+            && self.parts.iter().all(|(number, part)| {
+                let other = MemoryAsker { number: *number, owner: part.owner };
+                part.owner != asker.owner
+                    || part.held == 0
+                    || part.waits.is_none_or(|waits| !self.is_within_share(other, waits.more, share))
+            });
         let own = self.ticket(asker.number);
         let mut holders =
             self.parts.iter().filter(|(_, part)| part.held > 0 && (!by_share || part.owner == asker.owner));
@@ -170,7 +178,10 @@ impl MemoryShares {
     fn take(&mut self, asker: MemoryAsker, more: u64) {
         self.left -= more;
         self.least = self.least.min(self.left);
-        self.part(asker).held += more;
+        let part = self.part(asker);
+        part.held += more;
+        let owner = part.owner;
+        *self.of_role.entry(owner).or_default() += more;
     }
 
     fn wait(&mut self, asker: MemoryAsker, more: u64) {
@@ -189,6 +200,12 @@ impl MemoryShares {
             let given = bytes.min(part.held);
             part.held -= given;
             self.left += given;
+            let owner = part.owner;
+            let of_role = self.of_role.entry(owner).or_default();
+            *of_role -= given;
+            if *of_role == 0 {
+                self.of_role.remove(&owner);
+            }
         }
         self.forget(number);
     }
@@ -203,7 +220,8 @@ impl MemoryShares {
 impl SearchMemory {
     /// So many bytes.
     pub fn new(bytes: u64) -> Arc<SearchMemory> {
-        let state = MemoryShares { left: bytes, least: bytes, tickets: 0, parts: HashMap::new() };
+        let (parts, of_role) = (HashMap::new(), HashMap::new());
+        let state = MemoryShares { left: bytes, least: bytes, tickets: 0, parts, of_role };
         let share = bytes - bytes / 4;
         let (came, changed) = (AtomicU64::new(0), Condvar::new());
         Arc::new(SearchMemory { bytes, share, came, state: Mutex::new(state), changed })

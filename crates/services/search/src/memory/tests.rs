@@ -147,3 +147,67 @@ fn a_search_that_waits_for_memory_ends_when_it_is_cancelled_and_what_it_holds_be
     drop(hold);
     assert_eq!(all.left(), 10 * MIB);
 }
+
+#[test]
+fn a_source_takes_no_more_than_its_text_lets_expect() {
+    let values = [
+        json!({"a": vec![1; 9]}),
+        json!({"a": {"b": {"c": [[], {}, "x,:"]}}}),
+        json!({"n": (0..5000).collect::<Vec<_>>()}),
+        Value::Object((0..3000).map(|nth| (format!("k{nth}"), json!("v"))).collect()),
+    ];
+    for value in values {
+        let text = value.to_string();
+        let Value::Object(object) = serde_json::from_str(&text).expect("JSON") else { panic!("an object") };
+        assert!(text.len() + object_bytes(&object) <= source_bytes(text.as_bytes()) + 400, "{text:.60}");
+    }
+}
+
+#[test]
+fn who_waits_for_its_share_waits_on_while_a_search_of_its_role_waits_for_another_role() {
+    let all = SearchMemory::new(10 * MIB);
+    let (a, b, bob) = (patient(&all, 1), patient(&all, 1), patient(&all, 2));
+    a.take(3 * MIB).expect("there is room");
+    b.take(3 * MIB).expect("there is room");
+    bob.take(4 * MIB).expect("there is room");
+    thread::scope(|scope| {
+        let first = scope.spawn(move || a.take(MIB));
+        until_waiting(&all, 1);
+        let second = scope.spawn(move || b.take(2 * MIB));
+        until_waiting(&all, 2);
+        drop(bob);
+        first.join().expect("no panic").expect("bob has ended");
+        second.join().expect("no panic").expect("and she has too");
+    });
+    assert_eq!(all.left(), 10 * MIB);
+}
+
+#[test]
+fn the_parts_of_a_search_are_one_search_and_never_wait_for_each_other() {
+    let all = SearchMemory::new(10 * MIB);
+    let part_of = |whole: &MemoryUse, role| patient(&all, role).part_of(whole.number());
+    let since = Instant::now();
+    let whole = patient(&all, 1);
+    whole.take(5 * MIB).expect("there is room");
+    let part = part_of(&whole, 1);
+    part.take(5 * MIB).expect("alone a search may have all");
+    assert_eq!(part.take(MIB).expect_err("only it could give back").status, 429);
+    drop(part);
+    assert_eq!(all.left(), 5 * MIB, "the whole keeps its own");
+    drop(whole);
+    let (one, other) = (patient(&all, 1), patient(&all, 2));
+    one.take(4 * MIB).expect("there is room");
+    other.take(4 * MIB).expect("there is room");
+    thread::scope(|scope| {
+        let part = part_of(&one, 1);
+        let first = scope.spawn(move || part.take(4 * MIB));
+        until_waiting(&all, 1);
+        let error = part_of(&other, 2).take(4 * MIB).expect_err("both wait for each other's whole");
+        assert_eq!((error.status, error.kind), (429, "circuit_breaking_exception"));
+        drop(other);
+        first.join().expect("no panic").expect("it goes on");
+    });
+    assert!(since.elapsed() < Duration::from_secs(5), "nobody waited for its time: {:?}", since.elapsed());
+    drop(one);
+    assert_eq!((all.left(), all.waiting()), (10 * MIB, 0));
+}

@@ -54,6 +54,7 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
         found_bytes: FOUND_BYTES,
         of_all: None,
         owner: None,
+        part_of: None,
         source_bytes: SOURCE_BYTES,
         cheap: false,
         now: now_millis() as i64,
@@ -135,7 +136,7 @@ pub(super) fn search(api: &Api, request: &AskedRequest<'_>, names: Option<&str>)
         if request.parameter("scroll").is_some() {
             return Err(invalid("using [point in time] is not allowed in a scroll context"));
         }
-        return search_point_in_time(api, request, &body, &pit);
+        return search_point_in_time(api, request, &body, &pit, None);
     }
     if let Some(keep) = request.parameter("scroll") {
         return begin_scroll(api, request, body, keep, names.unwrap_or("_all"));
@@ -156,13 +157,20 @@ fn check_slice(body: &SearchBody, in_context: bool) -> Result<(), SearchError> {
     }
 }
 
-fn search_point_in_time(api: &Api, request: &AskedRequest<'_>, body: &SearchBody, pit: &Value) -> Answer {
+fn search_point_in_time(
+    api: &Api,
+    request: &AskedRequest<'_>,
+    body: &SearchBody,
+    pit: &Value,
+    part_of: Option<u64>,
+) -> Answer {
     let id = pit["id"].as_str().ok_or_else(|| SearchError::argument("point in time id is missing"))?;
     let keep = pit["keep_alive"].as_str().map(|keep| keep_alive(&api.indices, keep)).transpose()?;
     let context = api.contexts.get(id, keep, &request.asker)?;
     request.asker.use_as(&context.asker);
     context.asker.still()?;
-    let found = hits::search(&context.targets, body, &limits_in(api, request, &context.targets), &request.cancelled)?;
+    let limits = SearchLimits { part_of, ..limits_in(api, request, &context.targets) };
+    let found = hits::search(&context.targets, body, &limits, &request.cancelled)?;
     let mut response = found.response;
     context.asker.still()?;
     response["pit_id"] = json!(id);
@@ -411,7 +419,7 @@ pub(super) fn multi_search(api: &Api, request: &AskedRequest<'_>, default: Optio
         let (header, search) = (parse(header)?, parse(search));
         let since = Instant::now();
         let found = match waited < WAITED_MAX {
-            true => search.and_then(|search| one_of_many(api, request, default, &header, &search)),
+            true => search.and_then(|search| one_of_many(api, request, default, (&header, &search), memory.number())),
             false => Err(waited_in_vain()),
         };
         let (response, held) = match found {
@@ -448,13 +456,13 @@ fn waited_in_vain() -> SearchError {
     SearchError::new(429, "circuit_breaking_exception", reason)
 }
 
-/// The response of a search of an `_msearch`, with its memory.
+/// The response of a search of an `_msearch`, with its memory, which counts as that of the whole.
 fn one_of_many(
     api: &Api,
     request: &AskedRequest<'_>,
     default: Option<&str>,
-    header: &Value,
-    body: &Value,
+    (header, body): (&Value, &Value),
+    part_of: Option<u64>,
 ) -> Result<(Value, Option<Arc<MemoryUse>>), SearchError> {
     let mut parameters = request.parameters.clone();
     let mut names = default.unwrap_or("_all").to_owned();
@@ -487,7 +495,7 @@ fn one_of_many(
         AskedRequest { request: &one, asker: request.asker.asking("indices:data/read/search", &[Action::IndexRead]) };
     let search = read(api, &one)?;
     if let Some(pit) = &search.pit {
-        let response = search_point_in_time(api, &one, &search, pit)?;
+        let response = search_point_in_time(api, &one, &search, pit, part_of)?;
         return match response.body {
             super::message::RestBody::Json(body) => Ok((body, response.memory)),
             _ => Err(SearchError::internal("a search answered with something else")),
@@ -495,7 +503,8 @@ fn one_of_many(
     }
     check_slice(&search, false)?;
     let targets = targets(api, &one, &names)?;
-    let found = hits::search(&targets, &search, &limits_in(api, request, &targets), &request.cancelled)?;
+    let limits = SearchLimits { part_of, ..limits_in(api, request, &targets) };
+    let found = hits::search(&targets, &search, &limits, &request.cancelled)?;
     Ok((found.response, Some(found.memory)))
 }
 

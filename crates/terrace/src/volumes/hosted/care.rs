@@ -114,7 +114,7 @@ impl HostedVolume {
     ) -> anyhow::Result<()> {
         let opened = places::open(tiers, place, None)?;
         self.note_medium(number, &opened);
-        volume.attach(opened.place)?;
+        volume.attach_copy(number as u8, opened.place)?;
         Ok(())
     }
 }
