@@ -16,6 +16,7 @@ pub(crate) mod column_copies;
 mod column_store;
 pub(crate) mod comments;
 mod definition;
+pub(crate) mod found_key;
 pub(crate) mod guarded;
 pub(crate) mod index;
 mod index_ranges;

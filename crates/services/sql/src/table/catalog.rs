@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use store::{Direction, Transaction, TreeId};
 
 use super::comments::{self, AllComments, damaged};
-use super::definition::{Check, Column, External, ForeignKey, Index, Table};
+use super::definition::{Check, Column, External, ForeignKey, Index, KeyAction, Table};
 use super::sequence::Sequence;
 use super::view::View;
 use super::virtual_table::VirtualTable;
@@ -129,7 +129,7 @@ impl Catalog {
             let (schema, name) = name.split_once('.').unwrap_or((PUBLIC, name));
             schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Virtual(table.clone()));
         }
-        note_referenced(&mut schemas);
+        note_referenced(&mut schemas)?;
         Ok(Catalog { schemas, comments })
     }
 
@@ -183,8 +183,8 @@ impl Catalog {
     }
 }
 
-/// Tells tables which of their columns foreign keys refer to.
-fn note_referenced(schemas: &mut Schemas) {
+/// Tells tables which of their columns foreign keys refer to. Errors: there are no such columns.
+fn note_referenced(schemas: &mut Schemas) -> Result<(), SqlError> {
     let mut referenced: BTreeMap<u64, Vec<Vec<usize>>> = BTreeMap::new();
     for entry in schemas.values().flat_map(BTreeMap::values) {
         let Entry::Table(table) = entry else { continue };
@@ -196,15 +196,19 @@ fn note_referenced(schemas: &mut Schemas) {
         }
     }
     if referenced.is_empty() {
-        return;
+        return Ok(());
     }
     for entry in schemas.values_mut().flat_map(BTreeMap::values_mut) {
         if let Entry::Table(table) = entry
             && let Some(sets) = referenced.remove(&table.id)
         {
+            if sets.iter().flatten().any(|at| *at >= table.columns.len()) {
+                return Err(damaged("a foreign key to columns that are not there"));
+            }
             Arc::make_mut(table).referenced = sets;
         }
     }
+    Ok(())
 }
 
 /// The tables whose definition can be read.
@@ -222,9 +226,10 @@ pub(crate) fn readable_tables(snapshot: &store::Snapshot) -> Vec<Arc<Table>> {
 
 fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), SqlError> {
     let text = std::str::from_utf8(key).map_err(damaged)?;
-    let Some(rest) = text.strip_prefix('t') else {
-        return Ok((text.get(1..).unwrap_or_default().into(), None));
-    };
+    if let Some(schema) = text.strip_prefix('s') {
+        return Ok((schema.into(), None));
+    }
+    let rest = text.strip_prefix('t').ok_or_else(|| damaged("a row of an unknown kind"))?;
     let (schema, name) = rest.split_once('\0').ok_or_else(|| damaged("a key without a name"))?;
     let entry = match serde_json::from_slice(value).map_err(damaged)? {
         Stored::View { sql, barrier } => Entry::View(ViewDefinition { sql: sql.into(), barrier }),
@@ -245,6 +250,13 @@ fn table(schema: &str, name: &str, stored: StoredTable) -> Result<Table, SqlErro
     let named = key.iter().chain(indexes.iter().flat_map(|index| &index.columns)).chain(referring);
     if named.into_iter().any(|at| *at >= columns.len()) {
         return Err(damaged("a key of columns that are not there"));
+    }
+    if foreign_keys.iter().any(|key| key.columns.is_empty() || key.columns.len() != key.parent_columns.len()) {
+        return Err(damaged("a foreign key without a column for each that it refers to"));
+    }
+    // What only a later version does must not become a deletion here.
+    if foreign_keys.iter().any(|key| !matches!(key.on_update, KeyAction::NoAction | KeyAction::Restrict)) {
+        return Err(damaged("a foreign key with an action that is not known"));
     }
     let (arrow, addressed) = Table::schemas(&columns, &key);
     Ok(Table {
@@ -355,7 +367,7 @@ pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema:
 mod tests {
     use super::*;
     use crate::table::sequence::{SequenceOptions, SequenceOwner};
-    use crate::table::{IdentityColumn, IndexOrder, KeyAction, SqlType};
+    use crate::table::{IdentityColumn, IndexOrder, SqlType};
 
     #[test]
     fn definitions_are_stored_as_in_the_golden_texts() {
@@ -428,5 +440,28 @@ mod tests {
         let (schema, entry) = read(b"tpublic\0t", stored.as_bytes()).expect("it is read");
         let Some((name, Entry::Table(table))) = entry else { panic!("a table") };
         assert_eq!((schema.as_str(), name.as_str(), &table.columns[0].identity), ("public", "t", &None));
+    }
+
+    #[test]
+    fn a_foreign_key_that_cannot_be_is_damage() {
+        let read_one = |columns: &str, parents: &str, update: &str| -> Result<(), SqlError> {
+            let text = format!(
+                r#"{{"kind":"referring","id":3,"storage":4,"rows":9,"columns":[{{"name":"a","kind":"Integer","not_null":true,"default":null}}],"key":[0],"key_name":"t_pkey","foreign_keys":[{{"name":"f","columns":{columns},"parent":3,"parent_columns":{parents},"on_delete":"NoAction","on_update":"{update}"}}]}}"#
+            );
+            let (schema, named) = read(&key("public", "t"), text.as_bytes())?;
+            let mut schemas = Schemas::new();
+            schemas.entry(schema).or_default().extend(named);
+            note_referenced(&mut schemas)
+        };
+        read_one("[0]", "[0]", "Restrict").expect("it can be");
+        for (columns, parents, update) in [
+            ("[0]", "[1]", "NoAction"),
+            ("[1]", "[0]", "NoAction"),
+            ("[0]", "[0,0]", "NoAction"),
+            ("[]", "[]", "NoAction"),
+            ("[0]", "[0]", "Cascade"),
+        ] {
+            assert!(read_one(columns, parents, update).is_err(), "{columns} {parents} {update}");
+        }
     }
 }

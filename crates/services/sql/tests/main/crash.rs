@@ -67,7 +67,8 @@ async fn dump(engine: &Arc<Engine>) -> Result<String, SqlError> {
         let indexes: Vec<String> = table.indexes.iter().map(index).collect();
         let rows = try_run(&mut session, &format!("SELECT * FROM {} ORDER BY 1, 2", table.name), &[]).await?;
         let (name, columns, indexes) = (&table.name, columns.join(", "), indexes.join(", "));
-        text += &format!("{name} ({columns}), key {:?}, indexes {indexes}\n{rows}\n", table.key);
+        let (key, foreign) = (&table.key, &table.foreign_keys);
+        text += &format!("{name} ({columns}), key {key:?}, indexes {indexes}, foreign keys {foreign:?}\n{rows}\n");
     }
     Ok(text)
 }

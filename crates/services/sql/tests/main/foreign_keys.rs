@@ -1,6 +1,7 @@
 //! FOREIGN KEY constraints. The results are those of PostgreSQL 15, but where a comment says otherwise.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::array::{ArrayRef, Int32Array};
 use device::CrashShelf;
@@ -37,6 +38,7 @@ async fn constraints_are_declared_as_postgresql_declares_them() {
                 "error 23503: insert or update on table \"a\" violates foreign key constraint \"n\"",
             ),
             ("insert into a values (1, 'a', 3), (null, null, null)", "INSERT 0 2"),
+            ("insert into a values (1, repeat('x', 5000), null)", "error 23503"),
             (
                 "create table b (x int, foreign key (x) references p on delete set null on update restrict)",
                 "CREATE TABLE",
@@ -358,4 +360,45 @@ async fn a_constraint_holds_after_a_crash() {
         images += 1;
     }
     assert!(images > 0);
+}
+
+#[tokio::test]
+async fn who_only_kept_the_definition_of_a_table_has_not_written_its_rows() {
+    let engine = engine();
+    let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+    run(&mut a, P).await;
+    run(&mut a, "create table c (p_id int references p on delete cascade)").await;
+    run(&mut b, "begin isolation level repeatable read; select count(*) from p").await;
+    check(&mut a, &[("update p set id = 30 where id = 3", "UPDATE 1")]).await;
+    check(&mut b, &[("delete from p where id = 2", "DELETE 1"), ("commit", "COMMIT")]).await;
+    // Rows that go with their key are written.
+    run(&mut a, "insert into c values (1)").await;
+    run(&mut b, "begin isolation level repeatable read; select count(*) from p").await;
+    check(&mut a, &[("delete from p where id = 1", "DELETE 1")]).await;
+    check(&mut b, &[("delete from p where id = 30", "error 40001")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_waits_at_its_end_for_a_key_that_may_go_and_can_be_cancelled() {
+    for (end, expected) in [("commit", Err("23503")), ("rollback", Ok(1)), ("", Err("57014"))] {
+        let engine = engine();
+        let (mut a, mut b) = (engine.session("a"), engine.session("b"));
+        run(&mut a, P).await;
+        run(&mut a, "create table c (p_id int references p)").await;
+        run(&mut a, "begin; delete from p where id = 1").await;
+        let canceller = b.canceller();
+        let copying = tokio::spawn(async move {
+            let rows: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![1]))];
+            copy(&mut b, "copy c from stdin", rows).await.map_err(|error| error.code())
+        });
+        while engine.row_waits().is_empty() {
+            assert!(!copying.is_finished(), "it does not wait");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        match end {
+            "" => canceller.cancel(),
+            end => _ = run(&mut a, end).await,
+        }
+        assert_eq!(copying.await.expect("no panic"), expected, "{end}");
+    }
 }

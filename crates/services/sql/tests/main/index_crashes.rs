@@ -1,4 +1,4 @@
-//! Every moment at which the power may fail while indexes and primary keys are made for rows that are there, in both stores, and while
+//! Every moment at which the power may fail while indexes, primary and foreign keys are made for rows that are there, in both stores, and while
 //! rows with entries change: what is left is the last answered state or the next one, and all indexes have its rows.
 
 use std::sync::Arc;
@@ -133,4 +133,25 @@ async fn a_power_failure_leaves_a_table_as_it_was_or_with_its_new_index() {
     ]
     .concat();
     fails_anywhere(7, &steps, 1 + 7 + 8).await;
+}
+
+#[tokio::test]
+async fn a_power_failure_leaves_constraints_as_answered_and_rows_with_their_keys() {
+    let steps = [
+        "create table p (id int primary key, v text)",
+        "create table c (id int primary key, p_id int references p on delete cascade)",
+        "create table n (id int primary key, c_id int)",
+        "insert into p select g, repeat('x', 200) from generate_series(1, 40) as x(g)",
+        "insert into c select g, g % 40 + 1 from generate_series(1, 80) as x(g)",
+        "insert into n select g, g from generate_series(1, 40) as x(g)",
+        "checkpoint",
+        "alter table n add foreign key (c_id) references c on delete set null",
+        "checkpoint",
+        "delete from p where id <= 5",
+        "begin; insert into p values (50, 'y'); insert into c values (100, 50); commit",
+        "alter table n drop constraint n_c_id_fkey",
+        "drop table p cascade",
+        "checkpoint",
+    ];
+    fails_anywhere(8, &steps, 1 + 11).await;
 }

@@ -7,7 +7,7 @@
 //!   table_constraints                 of tables on which it has a right beside SELECT
 //!   key_column_usage                  columns of keys on which it has some right
 //!   constraint_column_usage, constraint_table_usage, check_constraints     of tables with whose owner's rights it is
-//!   referential_constraints           none
+//!   referential_constraints           as table_constraints
 //! ```
 //!
 //! As for other lists, the schema of a table has to be one that the session may use. A view that cannot be planned (what it reads is
@@ -37,7 +37,8 @@ use super::listed_rows::{Cell, ListedRow, batch_of, shape, text, yes_or_no};
 use super::rights_views::RightsViews;
 use crate::engine::parse::ast::DATABASE;
 use crate::engine::parse::check_conditions;
-use crate::table::{Entry, Table};
+use crate::table::found_key::{FoundKey, key_of};
+use crate::table::{Catalog, Entry, ForeignKey, KeyAction, Table};
 
 /// Rights on a table by which it is listed.
 const ANY: [Action; 7] = [
@@ -57,6 +58,7 @@ const ANY_OF_COLUMN: [Action; 4] =
 const PRIMARY_KEY: &str = "PRIMARY KEY";
 const UNIQUE: &str = "UNIQUE";
 const CHECK: &str = "CHECK";
+const FOREIGN_KEY: &str = "FOREIGN KEY";
 
 /// One of the views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,24 +157,31 @@ struct ListedConstraint<'t> {
     columns: Vec<usize>,
     /// The condition of a CHECK.
     condition: Option<String>,
+    /// For a foreign key: itself, and the table that it refers to.
+    refers: Option<(&'t ForeignKey, &'t Table)>,
 }
 
 /// The constraints of a table, those of `pg_constraint`.
-fn constraints_of(table: &Table) -> Vec<ListedConstraint<'_>> {
+fn constraints_of<'t>(catalog: &'t Catalog, table: &'t Table) -> Vec<ListedConstraint<'t>> {
     let mut all = Vec::new();
     if !table.key.is_empty() {
         let (name, columns) = (table.key_name.as_str(), table.key.clone());
-        all.push(ListedConstraint { name, kind: PRIMARY_KEY, columns, condition: None });
+        all.push(ListedConstraint { name, kind: PRIMARY_KEY, columns, condition: None, refers: None });
     }
     for index in table.indexes.iter().filter(|index| index.constraint) {
         let (name, columns) = (index.name.as_str(), index.columns.clone());
-        all.push(ListedConstraint { name, kind: UNIQUE, columns, condition: None });
+        all.push(ListedConstraint { name, kind: UNIQUE, columns, condition: None, refers: None });
     }
     for check in &table.checks {
         // One whose text cannot be read is not shown.
         let Ok((condition, columns)) = check_conditions::shown(check, &table.columns) else { continue };
         let (name, columns) = (check.name.as_str(), columns.into_iter().collect());
-        all.push(ListedConstraint { name, kind: CHECK, columns, condition: Some(condition) });
+        all.push(ListedConstraint { name, kind: CHECK, columns, condition: Some(condition), refers: None });
+    }
+    for key in &table.foreign_keys {
+        let Some(parent) = catalog.tables().find(|parent| parent.id == key.parent) else { continue };
+        let (name, columns, refers) = (key.name.as_str(), key.columns.clone(), Some((key, &**parent)));
+        all.push(ListedConstraint { name, kind: FOREIGN_KEY, columns, condition: None, refers });
     }
     all
 }
@@ -211,7 +220,7 @@ impl ObjectViews {
             ListedView::ConstraintColumnUsage => self.constraint_columns(),
             ListedView::ConstraintTableUsage => self.constraint_tables(),
             ListedView::CheckConstraints => self.check_constraints(),
-            ListedView::ReferentialConstraints => Vec::new(),
+            ListedView::ReferentialConstraints => self.referential_constraints(),
         };
         batch_of(schema, &rows)
     }
@@ -262,7 +271,9 @@ impl ObjectViews {
     /// The constraints of the listed tables that have one, each with its table.
     fn constraints(&self) -> Vec<(&Table, ListedConstraint<'_>)> {
         let all = self.stored().into_iter();
-        all.flat_map(|table| constraints_of(table).into_iter().map(move |constraint| (table, constraint))).collect()
+        let catalog = &self.rights.catalog;
+        all.flat_map(|table| constraints_of(catalog, table).into_iter().map(move |constraint| (table, constraint)))
+            .collect()
     }
 
     /// Schemas that other modules made, such as `pg_catalog`.
@@ -369,16 +380,18 @@ impl ObjectViews {
         rows
     }
 
+    /// Whether the session has a right on a table beside SELECT.
+    fn changes(&self, table: &Table) -> bool {
+        let (schema, name) = (&table.schema_name, &table.name);
+        self.may(|access| {
+            access.has_one_of(&ANY[1..], schema, name) || access.has_some_column(&ANY_OF_COLUMN[1..], schema, name)
+        })
+    }
+
     fn table_constraints(&self) -> Vec<ListedRow> {
-        let changes = |table: &Table| {
-            let (schema, name) = (&table.schema_name, &table.name);
-            self.may(|access| {
-                access.has_one_of(&ANY[1..], schema, name) || access.has_some_column(&ANY_OF_COLUMN[1..], schema, name)
-            })
-        };
         let mut rows = Vec::new();
         for (table, constraint) in self.constraints() {
-            if !changes(table) {
+            if !self.changes(table) {
                 continue;
             }
             let mut row = of_constraint(table, &constraint);
@@ -411,6 +424,13 @@ impl ObjectViews {
                 let mut row = of_constraint(table, &constraint);
                 row.extend(of_table(&table.schema_name, &table.name));
                 row.extend([("column_name", text(column)), ("ordinal_position", Cell::Number(place))]);
+                if let Some((key, parent)) = constraint.refers
+                    && let Some((_, columns)) = referenced(key, parent)
+                    && let Some((position, _)) =
+                        (1..).zip(columns).find(|(_, of)| **of == key.parent_columns[place as usize - 1])
+                {
+                    row.push(("position_in_unique_constraint", Cell::Number(position)));
+                }
                 rows.push(row);
             }
         }
@@ -420,13 +440,17 @@ impl ObjectViews {
     fn constraint_columns(&self) -> Vec<ListedRow> {
         let mut rows = Vec::new();
         for (table, constraint) in self.constraints() {
-            if !self.is_owner(table) {
+            let (of, columns) = match constraint.refers {
+                Some((key, parent)) => (parent, &key.parent_columns),
+                None => (table, &constraint.columns),
+            };
+            if !self.is_owner(of) {
                 continue;
             }
-            for at in &constraint.columns {
+            for at in columns {
                 let mut row = of_constraint(table, &constraint);
-                row.extend(of_table(&table.schema_name, &table.name));
-                row.push(("column_name", text(&table.columns[*at].name)));
+                row.extend(of_table(&of.schema_name, &of.name));
+                row.push(("column_name", text(&of.columns[*at].name)));
                 rows.push(row);
             }
         }
@@ -434,14 +458,38 @@ impl ObjectViews {
     }
 
     fn constraint_tables(&self) -> Vec<ListedRow> {
-        let all = self.constraints().into_iter();
-        let keys = all.filter(|(table, constraint)| constraint.kind != CHECK && self.is_owner(table));
-        let row = |(table, constraint): (&Table, ListedConstraint<'_>)| {
+        let mut rows = Vec::new();
+        for (table, constraint) in self.constraints() {
+            let of = constraint.refers.map_or(table, |(_, parent)| parent);
+            if constraint.kind != CHECK && self.is_owner(of) {
+                let mut row = of_constraint(table, &constraint);
+                row.extend(of_table(&of.schema_name, &of.name));
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    fn referential_constraints(&self) -> Vec<ListedRow> {
+        let mut rows = Vec::new();
+        for (table, constraint) in self.constraints() {
+            let Some((key, parent)) = constraint.refers.filter(|_| self.changes(table)) else { continue };
             let mut row = of_constraint(table, &constraint);
-            row.extend(of_table(&table.schema_name, &table.name));
-            row
-        };
-        keys.map(row).collect()
+            if let Some((Some(name), _)) = referenced(key, parent) {
+                row.extend([
+                    ("unique_constraint_catalog", text(DATABASE)),
+                    ("unique_constraint_schema", text(&parent.schema_name)),
+                    ("unique_constraint_name", text(name)),
+                ]);
+            }
+            row.extend([
+                ("match_option", text("NONE")),
+                ("update_rule", text(rule(key.on_update))),
+                ("delete_rule", text(rule(key.on_delete))),
+            ]);
+            rows.push(row);
+        }
+        rows
     }
 
     fn check_constraints(&self) -> Vec<ListedRow> {
@@ -456,6 +504,23 @@ impl ObjectViews {
             }
         }
         rows
+    }
+}
+
+/// The key that a foreign key refers to: its name if a constraint has it, and its columns.
+fn referenced<'t>(key: &ForeignKey, parent: &'t Table) -> Option<(Option<&'t str>, &'t [usize])> {
+    Some(match key_of(parent, &key.parent_columns)? {
+        FoundKey::Primary => (Some(parent.key_name.as_str()), parent.key.as_slice()),
+        FoundKey::Unique(index) => (index.constraint.then_some(index.name.as_str()), index.columns.as_slice()),
+    })
+}
+
+fn rule(action: KeyAction) -> &'static str {
+    match action {
+        KeyAction::NoAction => "NO ACTION",
+        KeyAction::Restrict => "RESTRICT",
+        KeyAction::Cascade => "CASCADE",
+        KeyAction::SetNull => "SET NULL",
     }
 }
 

@@ -8,7 +8,7 @@ use datafusion::scalar::ScalarValue;
 use crate::SqlError;
 use crate::table::Table;
 
-/// Keys that one statement removes, or refers to before they are there: with their values some 20 MB.
+/// Keys that one statement removes, or refers to before they are there: with their values at most some 150 MB, with short keys 20.
 const KEYS_MOST: usize = 65_536;
 
 /// How a key was removed.

@@ -63,6 +63,14 @@ impl CountersOfTransaction {
     }
 }
 
+/// A table that a transaction has locked.
+struct HeldTable {
+    table: u64,
+    alone: bool,
+    /// Whether it may have changed the table: else it only keeps the definition.
+    writes: bool,
+}
+
 /// An open transaction.
 pub(crate) struct SessionTransaction {
     engine: Arc<Engine>,
@@ -93,8 +101,8 @@ pub(crate) struct SessionTransaction {
     rows: Mutex<HashMap<u64, i64>>,
     /// Whether a rollback to a savepoint has undone some of the counted rows.
     went_back: bool,
-    /// The tables that it has locked, and whether exclusively.
-    locks: Vec<(u64, bool)>,
+    /// The tables that it has locked.
+    locks: Vec<HeldTable>,
     /// The session's compiled constraints.
     checks: Arc<CheckCache>,
     /// What it created and renamed, with the owners.
@@ -325,30 +333,36 @@ impl SessionTransaction {
         if !alone && !self.row_locks.try_take(TABLES, &table_key(table), LockMode::Shared) {
             return Err(SqlError::Again("another transaction has locked the table and has not ended".into()));
         }
-        self.lock_definition(table, alone)
+        self.lock_definition(table, alone, true)
     }
 
     /// Keeps the definition of a table as it is until the transaction ends.
     pub(crate) fn keep_definition(&mut self, table: u64) -> Result<(), SqlError> {
-        self.lock_definition(table, false)
+        self.lock_definition(table, false, false)
     }
 
-    fn lock_definition(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
-        if self.locks.iter().any(|(held, was_alone)| *held == table && *was_alone >= alone) {
+    fn lock_definition(&mut self, table: u64, alone: bool, writes: bool) -> Result<(), SqlError> {
+        if let Some(held) = self.locks.iter_mut().find(|held| held.table == table && held.alone >= alone) {
+            held.writes |= writes;
             return Ok(());
         }
         let seen = self.with(|transaction| Ok(transaction.snapshot().lsn()))?;
         self.engine.locks.take(table, self.owner, alone, seen.0)?;
-        match self.locks.iter_mut().find(|(held, _)| *held == table) {
-            Some((_, was_alone)) => *was_alone = alone,
-            None => self.locks.push((table, alone)),
+        match self.locks.iter_mut().find(|held| held.table == table) {
+            Some(held) => (held.alone, held.writes) = (alone, held.writes || writes),
+            None => self.locks.push(HeldTable { table, alone, writes }),
         }
         Ok(())
     }
 
     /// Whether it has a table alone, as who has created, emptied or altered it.
     pub(crate) fn has_alone(&self, table: u64) -> bool {
-        self.locks.iter().any(|(held, alone)| *held == table && *alone)
+        self.locks.iter().any(|held| held.table == table && held.alone)
+    }
+
+    /// Whether it may have changed rows of a table, or its definition.
+    pub(crate) fn has_written(&self, table: u64) -> bool {
+        self.locks.iter().any(|held| held.table == table && held.writes)
     }
 
     /// Refuses a look at all rows of a table that it has locked alone, if the snapshot is older than one of them.
@@ -491,8 +505,10 @@ impl SessionTransaction {
     }
 
     fn give_back(&mut self, committed: Option<&Lsn>) {
-        for (table, alone) in self.locks.drain(..) {
-            self.engine.locks.give_back(table, self.owner, alone, committed.map(|lsn| lsn.0));
+        for HeldTable { table, alone, writes } in self.locks.drain(..) {
+            // A definition that was only kept says nothing about rows.
+            let committed = committed.filter(|_| writes).map(|lsn| lsn.0);
+            self.engine.locks.give_back(table, self.owner, alone, committed);
         }
     }
 }

@@ -72,14 +72,16 @@ impl BulkLoad {
 
     /// Writes the remaining rows, and returns the number of all rows.
     pub(crate) fn finish(self, transaction: &SessionTransaction) -> Result<u64, SqlError> {
+        // The keys to which its rows refer were looked for when they came.
+        let table = Table { foreign_keys: Vec::new(), ..(*self.table).clone() };
         if !self.appender.has_written() || self.appender.rows_left() < CHECKED_TOGETHER {
             for batch in self.appender.into_rest() {
-                self.engine.insert_rows(transaction, &self.table, batch.columns(), Existing::Refuse)?;
+                self.engine.insert_rows(transaction, &table, batch.columns(), Existing::Refuse)?;
             }
             return Ok(self.rows);
         }
         let rest = transaction.with(|transaction| self.appender.into_checked_rest(transaction))?;
-        self.engine.insert_rows(transaction, &self.table, rest.columns(), Existing::NoneIs)?;
+        self.engine.insert_rows(transaction, &table, rest.columns(), Existing::NoneIs)?;
         Ok(self.rows)
     }
 }

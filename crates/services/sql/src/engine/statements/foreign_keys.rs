@@ -14,10 +14,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 use node::identity::Action;
 
+use super::new_object::{constraint_exists, numbered};
 use super::{changed_table, references};
 use crate::SqlError;
 use crate::engine::Session;
 use crate::engine::parse::ast::{self, TARGET, folded, resolve};
+use crate::table::found_key::key_of;
 use crate::table::key::is_key_type;
 use crate::table::{Column, ForeignKey, KeyAction, SqlType, Table, catalog};
 
@@ -118,7 +120,7 @@ pub(crate) fn add(
         let message = "number of referencing and referenced columns for foreign key disagree";
         return Err(SqlError::statement("42830", message));
     }
-    if references::key_of(&parent, &parent_columns).is_none() {
+    if key_of(&parent, &parent_columns).is_none() {
         let named = &parent.name;
         let message = format!("there is no unique constraint matching given keys for referenced table \"{named}\"");
         return Err(SqlError::statement("42830", message));
@@ -164,16 +166,11 @@ fn parent_columns(parent: &Table, new: &NewForeignKey) -> Result<Vec<usize>, Sql
 fn free_name(table: &Table, new: &NewForeignKey) -> Result<String, SqlError> {
     let is_taken = |name: &str| table.constraint_names().any(|known| known == name);
     match &new.name {
-        Some(name) if is_taken(name) => {
-            let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
-            Err(SqlError::statement("42710", message))
-        }
+        Some(name) if is_taken(name) => Err(constraint_exists(table, name)),
         Some(name) => Ok(name.clone()),
         None => {
             let plain = format!("{}_{}_fkey", table.name, new.columns.join("_"));
-            let numbered = (1u32..).map(|number| format!("{plain}{number}"));
-            let mut names = std::iter::once(plain.clone()).chain(numbered);
-            Ok(names.find(|name| !is_taken(name)).unwrap_or_default())
+            Ok(numbered(&plain, |name| !is_taken(name)))
         }
     }
 }
@@ -294,7 +291,7 @@ pub(crate) fn refuse_drop_of_key(session: &Session, table: &Table, (kind, name):
     let mut without = table.clone();
     without.indexes.retain(|index| index.name != name);
     let tables = tables(session);
-    match keys_to(&tables, table.id).find(|(_, key)| references::key_of(&without, &key.parent_columns).is_none()) {
+    match keys_to(&tables, table.id).find(|(_, key)| key_of(&without, &key.parent_columns).is_none()) {
         Some((child, key)) => {
             let what = match kind {
                 "index" => format!("index {name}"),
@@ -331,6 +328,7 @@ pub(crate) fn drop_of_others(session: &mut Session, names: &[ObjectName], cascad
     let dropped = named(session, &names.iter().collect::<Vec<_>>())?;
     let goes = |id: u64| dropped.iter().any(|table| table.id == id);
     let tables = tables(session);
+    let mut changed = Vec::new();
     for child in tables.iter().filter(|table| !goes(table.id)) {
         let Some(key) = child.foreign_keys.iter().find(|key| goes(key.parent)) else { continue };
         if !cascade {
@@ -340,15 +338,23 @@ pub(crate) fn drop_of_others(session: &mut Session, names: &[ObjectName], cascad
                 depended(&what, child, key).with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
             );
         }
-        let mut changed = (**child).clone();
-        changed.foreign_keys.retain(|key| !goes(key.parent));
-        let tree = session.engine.catalog;
-        let transaction = session.changing_alone("DROP TABLE", child.id)?;
-        transaction.defines = true;
-        transaction.with(|transaction| catalog::put_table(transaction, tree, &changed))?;
-        session.refresh()?;
+        let mut without = (**child).clone();
+        without.foreign_keys.retain(|key| !goes(key.parent));
+        changed.push(without);
     }
-    Ok(())
+    // All in the view in which they were found: none of them was changed since, and nothing that refers to one comes any more.
+    let ids: Vec<u64> = dropped.iter().map(|table| table.id).chain(changed.iter().map(|table| table.id)).collect();
+    for id in ids {
+        session.changing_alone("DROP TABLE", id)?;
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let (tree, transaction) = (session.engine.catalog, session.changing("DROP TABLE")?);
+    transaction.defines = true;
+    transaction
+        .with(|transaction| changed.iter().try_for_each(|table| catalog::put_table(transaction, tree, table)))?;
+    session.refresh()
 }
 
 /// Refuses to empty a table to which others refer that are not emptied at the same time. Errors: 0A000.

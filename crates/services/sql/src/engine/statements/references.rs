@@ -31,34 +31,14 @@ use crate::engine::session::pending_keys::{KeyValues, Removal, RemovedKeys};
 use crate::engine::session::row_locks::{LockOwner, Wanted};
 use crate::engine::session::transaction::SessionTransaction;
 use crate::engine::{Engine, Session};
+use crate::table::found_key::{FoundKey, key_of};
 use crate::table::index::VALUE;
 use crate::table::key::{self, KeyColumn};
-use crate::table::{ADDRESS, ColumnStore, ForeignKey, Index, KeyAction, Table, View};
+use crate::table::{ADDRESS, ColumnStore, ForeignKey, KeyAction, Table, View};
 use crate::{ErrorObject, SqlError};
 
-/// Keys for which rows are looked for at a time: an index has so many ranges in one query.
+/// Keys for which rows are looked for at a time: fewer than the ranges of one index in a query.
 const KEYS_AT_A_TIME: usize = 64;
-
-/// The key of a table that has these columns, in any order: its primary key, or else a unique index.
-pub(crate) fn key_of<'a>(table: &'a Table, columns: &[usize]) -> Option<FoundKey<'a>> {
-    let are_those = |of: &[usize]| of.len() == columns.len() && of.iter().all(|at| columns.contains(at));
-    match !table.key.is_empty() && are_those(&table.key) {
-        true => Some(FoundKey::Primary),
-        false => {
-            let mut indexes = table.indexes.iter();
-            indexes.find(|index| index.unique && are_those(&index.columns)).map(FoundKey::Unique)
-        }
-    }
-}
-
-/// A key of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FoundKey<'a> {
-    /// The primary key.
-    Primary,
-    /// A unique index.
-    Unique(&'a Index),
-}
 
 /// Looks for keys of a table.
 struct KeyFinder<'a> {
@@ -117,7 +97,12 @@ impl<'a> KeyFinder<'a> {
     /// Whether a key, whose lock the transaction has, is there: as it has itself made it, or else as it is committed now.
     fn is_there(&self, transaction: &SessionTransaction, key: &[u8]) -> Result<bool, SqlError> {
         let engine = transaction.engine();
-        let (own, newest) = (transaction.own_view(), View::Snapshot(engine.store.snapshot()));
+        let newest = View::Snapshot(engine.store.snapshot());
+        // What it has not written it sees as its snapshot says: only what is committed now counts.
+        if !transaction.has_written(self.table.id) {
+            return self.is_in(engine, &newest, key);
+        }
+        let own = transaction.own_view();
         let is_own = self.is_in(engine, &own, key)?;
         let was = self.is_in(engine, &View::Snapshot(own.snapshot()?), key)?;
         if is_own == was { self.is_in(engine, &newest, key) } else { Ok(is_own) }
@@ -171,6 +156,11 @@ pub(crate) fn note_written(
                 continue;
             }
             let key = finder.encode(*row);
+            if key.len() > KEY_BYTES_MAX {
+                // No key is so long: it is not kept until the end.
+                let values: Vec<ArrayRef> = arrays.iter().map(|array| array.slice(*row, 1)).collect();
+                return Err(not_there(table, foreign, &parent, &values));
+            }
             if seen.contains(&key) {
                 continue;
             }
@@ -433,26 +423,25 @@ async fn act(
             );
         }
         let (query, parameters) = rows_of((child, foreign), &keys, items)?;
-        let (schema, batches) = changed_table::collect(session, &query, &parameters).await?;
-        let batch = changed_table::joined(&schema, &batches)?;
-        if batch.num_rows() == 0 {
-            continue;
+        let (_, batches) = changed_table::collect(session, &query, &parameters).await?;
+        // One after the other: joined they would be there twice.
+        for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
+            let transaction = session.changing(what)?;
+            let engine = transaction.engine().clone();
+            if deletes {
+                engine.delete_rows(transaction, child, batch.column(0))?;
+                continue;
+            }
+            let mut values = batch.columns()[1..].to_vec();
+            for at in &foreign.columns {
+                values[*at] = new_null_array(values[*at].data_type(), batch.num_rows());
+            }
+            // Nothing else of the rows changes: their other keys are there, or are followed themselves.
+            transaction.pending_keys().set_assigned(child.id, foreign.columns.clone());
+            let updated = engine.update_rows(transaction, child, batch.column(0), &values);
+            transaction.pending_keys().clear_assigned();
+            updated?;
         }
-        let transaction = session.changing(what)?;
-        let engine = transaction.engine().clone();
-        if deletes {
-            engine.delete_rows(transaction, child, batch.column(0))?;
-            continue;
-        }
-        let mut values = batch.columns()[1..].to_vec();
-        for at in &foreign.columns {
-            values[*at] = new_null_array(values[*at].data_type(), batch.num_rows());
-        }
-        // Nothing else of the rows changes: their other keys are there, or are followed themselves.
-        transaction.pending_keys().set_assigned(child.id, foreign.columns.clone());
-        let updated = engine.update_rows(transaction, child, batch.column(0), &values);
-        transaction.pending_keys().clear_assigned();
-        updated?;
     }
     Ok(())
 }

@@ -110,17 +110,18 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
     add(context, "obj_description", DataType::Utf8, move |args| {
         let catalogs = catalogs(args)?;
         let moment = of.now();
-        let known = all(&moment);
+        let mut known: HashMap<u32, Vec<ShownComment<'_>>> = HashMap::new();
+        for one in all(&moment).into_iter().filter(|one| one.part == 0) {
+            known.entry(one.object).or_default().push(one);
+        }
         let found = numbers(args, 0)?.into_iter().enumerate().map(|(row, object)| {
             let object = u32::try_from(object?).ok()?;
             let catalog = match &catalogs {
                 Some(catalogs) => Some(catalogs.get(row).copied().flatten()?),
                 None => None,
             };
-            let is_it = |one: &&ShownComment<'_>| {
-                one.object == object && one.part == 0 && catalog.is_none_or(|catalog| catalog == one.catalog)
-            };
-            known.iter().find(is_it).map(|one| one.text)
+            let is_it = |one: &&ShownComment<'_>| catalog.is_none_or(|catalog| catalog == one.catalog);
+            known.get(&object)?.iter().find(is_it).map(|one| one.text)
         });
         Ok(ColumnarValue::Array(Arc::new(found.collect::<StringArray>())))
     });

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, GroupByExpr, Ident, JoinOperator, Query, Select, SelectItem, SetExpr, TableFactor, Value,
-    Visit, Visitor,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator,
+    Query, Select, SelectItem, SetExpr, TableFactor, Value, Visit, Visitor,
 };
 
 use super::query_parts::{conjuncts_of, is_aggregate, parameters};
@@ -83,7 +83,7 @@ fn is_catalog(factor: &TableFactor, is: impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// Whether the query lists foreign keys, with a subquery for each: DataFusion has no plan for it, and its client sees none.
+/// Whether the query lists foreign keys, with `unnest` of a subquery for each: DataFusion has no plan for it, and its client sees none.
 fn are_foreign_keys(select: &Select) -> bool {
     let is_kind = |part: &&Expr| match part {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
@@ -95,8 +95,18 @@ fn are_foreign_keys(select: &Select) -> bool {
     impl Visitor for Find {
         type Break = ();
 
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            ControlFlow::Break(())
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let is_subquery = |argument: &FunctionArg| {
+                matches!(argument, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(_))))
+            };
+            match expr {
+                Expr::Function(Function { name, args: FunctionArguments::List(list), .. })
+                    if name.to_string().eq_ignore_ascii_case("unnest") && list.args.iter().any(is_subquery) =>
+                {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
         }
     }
     let of_keys = select.selection.as_ref().is_some_and(|selection| conjuncts_of(selection).iter().any(is_kind));
@@ -208,6 +218,7 @@ mod tests {
             "SELECT c.relname FROM pg_class AS c LEFT JOIN pg_policy AS p ON p.polrelid = c.oid",
             "SELECT p.polname FROM pg_policy AS p FULL JOIN pg_class AS c ON p.polrelid = c.oid",
             "SELECT conname FROM pg_constraint WHERE contype = 'f'",
+            "SELECT conname, (SELECT 1) FROM pg_constraint WHERE contype = 'f'",
             "SELECT x FROM s.pg_policy",
         ] {
             assert_eq!(emptied_as(asked), asked);

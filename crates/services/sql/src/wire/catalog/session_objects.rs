@@ -16,7 +16,7 @@ use crate::engine::plan::access::Access;
 use crate::engine::plan::sequence_rows;
 use crate::engine::plan::session_catalog::StatementView;
 use crate::engine::session::named_statements::NamedStatements;
-use crate::engine::statements::references::{self, FoundKey};
+use crate::table::found_key::{FoundKey, key_of};
 use crate::table::{Catalog, Check, Entry, ForeignKey, IndexOrder, KeyAction, Sequence, Table};
 use crate::text::identifiers::quoted;
 
@@ -372,7 +372,7 @@ fn shown_foreign_key(catalog: &Catalog, table: &Table, key: &ForeignKey) -> Opti
         };
         definition.push_str(&format!(" ON {event} {action}"));
     }
-    let index: &[&str] = match references::key_of(parent, &key.parent_columns)? {
+    let index: &[&str] = match key_of(parent, &key.parent_columns)? {
         FoundKey::Primary => &[],
         FoundKey::Unique(index) => &[&index.name],
     };
